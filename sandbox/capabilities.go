@@ -1,0 +1,22 @@
+package sandbox
+
+// Capabilities are what the kernel offers to a sandbox. It is a plain value: a
+// test that wants an older kernel lowers LandlockABI before it calls Compile.
+type Capabilities struct {
+	// Arch is the architecture of the filter: amd64 or arm64.
+	Arch string
+	// LandlockABI is the ABI of Landlock; 0 means that there is none.
+	LandlockABI int
+	// LandlockErrata are the fixes that the kernel reports, one bit each.
+	LandlockErrata uint32
+	// NoNewPrivs says that no_new_privs can be set.
+	NoNewPrivs bool
+	// Seccomp says that a process may install filters.
+	Seccomp bool
+	// UserNotify says that a filter may hand calls to a supervisor.
+	UserNotify bool
+	// UID is the effective user id.
+	UID int
+	// EffectiveCaps are the effective capabilities, one bit each.
+	EffectiveCaps uint64
+}

@@ -1,0 +1,72 @@
+package sandbox
+
+import (
+	"fmt"
+	"strings"
+)
+
+// FieldError says that a value of a policy or a layout is not acceptable.
+type FieldError struct {
+	// Field is the path of the field as a document spells it, such as filesystem.writableRoots[1].
+	Field string
+	// Value is the value that was refused.
+	Value string
+	// Reason says what the field takes.
+	Reason string
+}
+
+func (e *FieldError) Error() string {
+	return fmt.Sprintf("%s: value %q: %s", e.Field, e.Value, e.Reason)
+}
+
+// Gap is one part of a policy that cannot be enforced here.
+type Gap struct {
+	// Field is the path of the policy's field.
+	Field string
+	// Value is the value that cannot be enforced: a mode, a path, a name of a limit.
+	Value string
+	// Reason says what is missing.
+	Reason string
+}
+
+func (g Gap) String() string {
+	return fmt.Sprintf("%s: %q: %s", g.Field, g.Value, g.Reason)
+}
+
+// NotEnforceableError lists everything that a policy with Required enforcement
+// asks for and that this version, kernel or layout cannot enforce.
+type NotEnforceableError struct {
+	Gaps []Gap
+}
+
+func (e *NotEnforceableError) Error() string {
+	parts := make([]string, len(e.Gaps))
+	for i, gap := range e.Gaps {
+		parts[i] = gap.String()
+	}
+	return "policy is not enforceable: " + strings.Join(parts, "; ")
+}
+
+// SetupError says that the sandbox of one process could not be set up, so that
+// the process was never started. It is never an error of the program itself:
+// those are returned as a bare syscall.Errno.
+type SetupError struct {
+	// Stage is one of the Stage constants.
+	Stage string
+	// Err is the cause, mostly a syscall.Errno.
+	Err error
+}
+
+// The stages of a SetupError, in their order.
+const (
+	StageThread     = "thread"
+	StageNoNewPrivs = "no_new_privs"
+	StageLandlock   = "landlock"
+	StageSeccomp    = "seccomp"
+)
+
+func (e *SetupError) Error() string {
+	return fmt.Sprintf("setting up the sandbox: %s: %v", e.Stage, e.Err)
+}
+
+func (e *SetupError) Unwrap() error { return e.Err }
