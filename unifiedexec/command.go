@@ -1,0 +1,162 @@
+package unifiedexec
+
+import "time"
+
+// StdinMode says what a process finds on its standard input.
+type StdinMode int
+
+// The stdin modes. A process on a terminal always reads the terminal and takes only StdinNull.
+const (
+	// StdinNull is /dev/null; on a terminal, the terminal.
+	StdinNull StdinMode = iota
+	// StdinOpen is a pipe that stays open until CloseStdin.
+	StdinOpen
+	// StdinData is Command.StdinData and then end of file.
+	StdinData
+)
+
+// Size is a terminal's size in characters.
+type Size struct {
+	Rows, Columns uint16
+}
+
+// Command says what to run. Exactly one of Script and Argv is set.
+type Command struct {
+	// Script is shell text, run by the session's shell. It may be larger than one argument
+	// of the kernel can be.
+	Script string
+	// Argv is a program and its arguments, run without a shell.
+	Argv []string
+	// Workdir is absolute, or relative to Settings.Workdir; empty means Settings.Workdir.
+	Workdir string
+	// Env is laid over the environment that the policy gives.
+	Env map[string]string
+	// TTY runs the command on a terminal of its own.
+	TTY bool
+	// Size is the terminal's size; zero means 24 rows and 80 columns.
+	Size Size
+	// Stdin says what the command reads; StdinData is for StdinMode StdinData.
+	Stdin     StdinMode
+	StdinData []byte
+	// Timeout is the process's own life, apart from any wait; 0 means no limit.
+	Timeout time.Duration
+	// Shell is, for scripts, the kind of shell (bash, sh, zsh) or a path whose base name says
+	// the kind; empty means the session's.
+	Shell string
+	// Login says, for scripts, whether the shell is a login shell; nil means as the settings allow.
+	Login *bool
+}
+
+// ExecCommandRequest is a command and how long to wait for it.
+type ExecCommandRequest struct {
+	Command Command
+	// YieldTimeMS is how long the call waits for the end; nil means 10000. It is clamped to
+	// 250..30000, with a notice.
+	YieldTimeMS *int64
+	// MaxOutputTokens bounds Result.Output; nil means 10000.
+	MaxOutputTokens *int64
+}
+
+// WriteStdinRequest feeds or polls a process that ExecCommand left running.
+type WriteStdinRequest struct {
+	ProcessID int32
+	// Chars is what to write; empty only polls. On pipes a single U+0003 interrupts the
+	// process group, whether stdin is open or not.
+	Chars string
+	// CloseStdin ends the process's input after Chars; it needs a pipe that was opened with StdinOpen.
+	CloseStdin bool
+	// YieldTimeMS is how long the call waits; nil means 250. It is clamped, with a notice: with
+	// input to 250..30000, without to 5000..Limits.BackgroundPollMax.
+	YieldTimeMS     *int64
+	MaxOutputTokens *int64
+}
+
+// Result answers ExecCommand and WriteStdin.
+type Result struct {
+	// ChunkID is six lower-case hex digits, new for every result.
+	ChunkID string
+	// WallTime is how long the call waited.
+	WallTime time.Duration
+	// ProcessID names the process for WriteStdin while it runs; 0 once it ended.
+	ProcessID int32
+	// Exit is set once the process ended.
+	Exit *ExitRecord
+	// OriginalTokenCount counts the output before any cut, at four bytes a token.
+	OriginalTokenCount int64
+	// Output is what the process wrote since the previous result: valid UTF-8, cut to the token budget.
+	Output string
+	// Notices tell clamps and other remarks, a sentence each.
+	Notices []string
+}
+
+// ExitReason says what ended a process.
+type ExitReason string
+
+// The exit reasons, spelled as the ledger spells them.
+const (
+	// ReasonExited: the process ended by itself.
+	ReasonExited ExitReason = "Exited"
+	// ReasonSignaled: a signal that the engine did not send ended it.
+	ReasonSignaled ExitReason = "Signaled"
+	// ReasonTimedOut: Command.Timeout was over and the engine ended it.
+	ReasonTimedOut ExitReason = "TimedOut"
+	// ReasonStopped: somebody asked the engine to stop it.
+	ReasonStopped ExitReason = "Stopped"
+	// ReasonOutOfMemory: the kernel's out-of-memory killer ended it.
+	ReasonOutOfMemory ExitReason = "OutOfMemory"
+	// ReasonPolicy: the policy ended it.
+	ReasonPolicy ExitReason = "Policy"
+	// ReasonEngineStopped: the engine closed while it ran.
+	ReasonEngineStopped ExitReason = "EngineStopped"
+)
+
+// ExitRecord is the one truth about a process's end.
+type ExitRecord struct {
+	Reason ExitReason
+	// Code is the process's code, or 128 and the signal's number.
+	Code int
+	// Signal is SIGKILL and so on when a signal ended it.
+	Signal    string
+	StartTime time.Time
+	EndTime   time.Time
+	// Message says more where the reason alone does not.
+	Message string
+	// UserTime, SystemTime and MaxRSS (in bytes) are the process's own use and that of the children it waited for.
+	UserTime, SystemTime time.Duration
+	MaxRSS               int64
+}
+
+// State is where a process is in its life.
+type State int
+
+// The states.
+const (
+	StateRunning State = iota + 1
+	StateExited
+)
+
+// Info is what List and the callbacks tell about a process.
+type Info struct {
+	ID    int32
+	State State
+	// Command is the script as given, or the arguments quoted for a shell.
+	Command string
+	// Program is the path that was executed: the shell for a script.
+	Program string
+	Workdir string
+	TTY     bool
+	// StdinOpen is whether Write can still work.
+	StdinOpen bool
+	StartTime time.Time
+	// PID is the kernel's process id.
+	PID int
+	// OutputBytes is the newest offset; DroppedBytes counts bytes that are no longer kept.
+	OutputBytes  uint64
+	DroppedBytes uint64
+	// OutputOpen is whether somebody still holds the output: the process or a descendant.
+	OutputOpen bool
+	// Exit is set once the process ended.
+	Exit *ExitRecord
+	// Descendants counts living processes that belong to it, itself not counted. Only List fills it in.
+	Descendants int
+}
