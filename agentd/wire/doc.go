@@ -20,6 +20,8 @@ const (
 	ReasonStartFailed = "START_FAILED"
 	// ReasonStdinClosed: the process takes no input (FailedPrecondition).
 	ReasonStdinClosed = "STDIN_CLOSED"
+	// ReasonNotTerminal: the process has no terminal to resize (FailedPrecondition).
+	ReasonNotTerminal = "NOT_TERMINAL"
 	// ReasonTooManyProcesses: the table is full of processes that must not be ended (ResourceExhausted).
 	ReasonTooManyProcesses = "TOO_MANY_PROCESSES"
 	// ReasonStopping: agentd is ending (Unavailable).
