@@ -226,7 +226,7 @@ func TestPolicyValidate(t *testing.T) {
 		"NetworkMode":      {func(p *Policy) { p.Sandbox.Network.Mode = "" }, "sandbox.network.mode"},
 		"Enforcement":      {func(p *Policy) { p.Sandbox.Enforcement = "Maybe" }, "sandbox.enforcement"},
 		"NegativeABI":      {func(p *Policy) { p.Sandbox.MinLandlockABI = -1 }, "sandbox.minLandlockABI"},
-		"LimitName":        {func(p *Policy) { p.Sandbox.Process.Limits = map[string]uint64{"files": 1} }, "sandbox.process.limits"},
+		"LimitName":        {func(p *Policy) { p.Sandbox.Process.Limits = map[string]uint64{"files": 1} }, `sandbox.process.limits["files"]`},
 		"Syscall":          {func(p *Policy) { p.Sandbox.Process.DeniedSyscalls = []string{"mount", ""} }, "sandbox.process.deniedSyscalls[1]"},
 		"Escalation":       {func(p *Policy) { p.Approval.Escalation = "Sometimes" }, "approval.escalation"},
 		"Inherit":          {func(p *Policy) { p.Environment.Inherit = "Most" }, "environment.inherit"},

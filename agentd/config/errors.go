@@ -33,16 +33,16 @@ type FieldError struct {
 	Field string
 	// Value is the value as found.
 	Value any
-	// Want says what is allowed.
-	Want string
+	// Reason says what the field takes.
+	Reason string
 }
 
 // Error implements error.
 func (e *FieldError) Error() string {
 	if s, ok := e.Value.(string); ok {
-		return fmt.Sprintf("%s: %q is not allowed, want %s", e.Field, s, e.Want)
+		return fmt.Sprintf("%s: value %q: %s", e.Field, s, e.Reason)
 	}
-	return fmt.Sprintf("%s: %v is not allowed, want %s", e.Field, e.Value, e.Want)
+	return fmt.Sprintf("%s: value %v: %s", e.Field, e.Value, e.Reason)
 }
 
 // Unwrap makes every FieldError an ErrInvalid.

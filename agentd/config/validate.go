@@ -2,7 +2,9 @@ package config
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -55,9 +57,6 @@ const (
 	maxListItems   = 1024
 )
 
-// limitNames are the resource limits that a profile may set.
-var limitNames = []string{"as", "core", "cpu", "fsize", "nofile", "nproc"}
-
 func (d ProfileDocument) header() (int, Kind) { return d.Version, d.Kind }
 
 func (d SessionDocument) header() (int, Kind) { return d.Version, d.Kind }
@@ -103,23 +102,12 @@ func (p Policy) validate(at string) error {
 	)
 }
 
+// validateSandbox names the field as this document spells it.
 func validateSandbox(at string, p sandbox.Policy) error {
-	err := firstOf(
-		checkOneOf(at+"filesystem.mode", p.Filesystem.Mode, sandbox.ReadOnly, sandbox.WorkspaceWrite, sandbox.FullAccess),
-		checkPaths(at+"filesystem.writableRoots", p.Filesystem.WritableRoots),
-		checkPaths(at+"filesystem.readOnlyPaths", p.Filesystem.ReadOnlyPaths),
-		checkPaths(at+"filesystem.deniedPaths", p.Filesystem.DeniedPaths),
-		checkOneOf(at+"network.mode", p.Network.Mode,
-			sandbox.NoNetwork, sandbox.LoopbackNetwork, sandbox.ProxyNetwork, sandbox.OpenNetwork),
-		checkOneOf(at+"enforcement", p.Enforcement, sandbox.Required, sandbox.BestEffort),
-		checkRange(at+"minLandlockABI", p.MinLandlockABI, 0, 1000),
-		checkLength(at+"process.deniedSyscalls", len(p.Process.DeniedSyscalls)),
-	)
-	for name := range p.Process.Limits {
-		err = firstOf(err, checkOneOf(at+"process.limits", name, limitNames...))
-	}
-	for i, name := range p.Process.DeniedSyscalls {
-		err = firstOf(err, checkWord(fmt.Sprintf("%sprocess.deniedSyscalls[%d]", at, i), name))
+	err := p.Validate()
+	var field *sandbox.FieldError
+	if errors.As(err, &field) {
+		return &FieldError{Field: at + field.Field, Value: field.Value, Reason: field.Reason}
 	}
 	return err
 }
@@ -131,10 +119,11 @@ func (e Environment) validate(at string) error {
 		checkPatterns(at+"includeOnly", e.IncludeOnly),
 		checkLength(at+"set", len(e.Set)),
 	)
-	for name, value := range e.Set {
+	for _, name := range slices.Sorted(maps.Keys(e.Set)) {
+		value := e.Set[name]
 		err = firstOf(err, checkVariable(at+"set", name))
 		if strings.ContainsRune(value, 0) {
-			err = firstOf(err, &FieldError{Field: at + "set[" + strconv.Quote(name) + "]", Value: value, Want: "no NUL byte"})
+			err = firstOf(err, &FieldError{Field: at + "set[" + strconv.Quote(name) + "]", Value: value, Reason: "must not hold a NUL byte"})
 		}
 	}
 	return err
@@ -169,21 +158,21 @@ func checkOneOf[T ~string](field string, value T, allowed ...T) error {
 	for i, a := range allowed {
 		words[i] = string(a)
 	}
-	return &FieldError{Field: field, Value: string(value), Want: "one of " + strings.Join(words, ", ")}
+	return &FieldError{Field: field, Value: string(value), Reason: "must be one of " + strings.Join(words, ", ")}
 }
 
 func checkRange[T int | int64](field string, value, low, high T) error {
 	if value >= low && value <= high {
 		return nil
 	}
-	return &FieldError{Field: field, Value: value, Want: fmt.Sprintf("%d to %d", low, high)}
+	return &FieldError{Field: field, Value: value, Reason: fmt.Sprintf("must be from %d to %d", low, high)}
 }
 
 func checkLength(field string, items int) error {
 	if items <= maxListItems {
 		return nil
 	}
-	return &FieldError{Field: field, Value: items, Want: fmt.Sprintf("at most %d items", maxListItems)}
+	return &FieldError{Field: field, Value: items, Reason: fmt.Sprintf("must be at most %d items", maxListItems)}
 }
 
 // checkName allows what names and uids of Kubernetes objects are made of.
@@ -192,20 +181,11 @@ func checkName(field, value string) error {
 		return nil
 	}
 	return &FieldError{Field: field, Value: value,
-		Want: fmt.Sprintf("1 to %d letters, digits, dots, dashes or colons", maxNameBytes)}
+		Reason: fmt.Sprintf("must be 1 to %d letters, digits, dots, dashes or colons", maxNameBytes)}
 }
 
 func notInName(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '.' && r != ':'
-}
-
-func checkWord(field, value string) error {
-	if value != "" && len(value) <= 64 && strings.IndexFunc(value, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '_'
-	}) < 0 {
-		return nil
-	}
-	return &FieldError{Field: field, Value: value, Want: "a word of lower-case letters, digits and underscores"}
 }
 
 func checkHash(field, value string) error {
@@ -213,22 +193,14 @@ func checkHash(field, value string) error {
 	if sum, err := hex.DecodeString(digits); ok && err == nil && len(sum) == 32 && digits == strings.ToLower(digits) {
 		return nil
 	}
-	return &FieldError{Field: field, Value: value, Want: `"sha256:" and 64 lower-case hex digits`}
-}
-
-func checkPaths(field string, values []string) error {
-	err := checkLength(field, len(values))
-	for i, value := range values {
-		err = firstOf(err, checkPath(fmt.Sprintf("%s[%d]", field, i), value))
-	}
-	return err
+	return &FieldError{Field: field, Value: value, Reason: `must be "sha256:" and 64 lower-case hex digits`}
 }
 
 func checkPath(field, value string) error {
 	if path.IsAbs(value) && path.Clean(value) == value && len(value) < maxPathBytes && !strings.ContainsRune(value, 0) {
 		return nil
 	}
-	return &FieldError{Field: field, Value: value, Want: "an absolute path without . or .. or a slash at its end"}
+	return &FieldError{Field: field, Value: value, Reason: "must be an absolute path without . or .. or a slash at its end"}
 }
 
 func checkPatterns(field string, values []string) error {
@@ -243,5 +215,5 @@ func checkVariable(field, name string) error {
 	if name != "" && len(name) <= maxNameBytes && !strings.ContainsAny(name, "=\x00") {
 		return nil
 	}
-	return &FieldError{Field: field, Value: name, Want: "a variable's name, without = or NUL"}
+	return &FieldError{Field: field, Value: name, Reason: "must be a variable's name, without = or NUL"}
 }
