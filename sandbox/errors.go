@@ -21,16 +21,16 @@ func (e *FieldError) Error() string {
 
 // Gap is one part of a policy that cannot be enforced here.
 type Gap struct {
-	// Field is the path of the policy's field.
+	// Field is the path of the policy's field; landlockABI and seccomp stand for what the kernel lacks.
 	Field string
-	// Value is the value that cannot be enforced: a mode, a path, a name of a limit.
+	// Value is the value that cannot be enforced: a mode, a path, the value of a limit.
 	Value string
 	// Reason says what is missing.
 	Reason string
 }
 
 func (g Gap) String() string {
-	return fmt.Sprintf("%s: %q: %s", g.Field, g.Value, g.Reason)
+	return fmt.Sprintf("%s %q: %s", g.Field, g.Value, g.Reason)
 }
 
 // NotEnforceableError lists everything that a policy with Required enforcement
@@ -40,11 +40,18 @@ type NotEnforceableError struct {
 }
 
 func (e *NotEnforceableError) Error() string {
-	parts := make([]string, len(e.Gaps))
-	for i, gap := range e.Gaps {
-		parts[i] = gap.String()
+	return "policy is not enforceable: " + strings.Join(sentences(e.Gaps), "; ")
+}
+
+func sentences(gaps []Gap) []string {
+	if len(gaps) == 0 {
+		return nil
 	}
-	return "policy is not enforceable: " + strings.Join(parts, "; ")
+	list := make([]string, len(gaps))
+	for i, gap := range gaps {
+		list[i] = gap.String()
+	}
+	return list
 }
 
 // SetupError says that the sandbox of one process could not be set up, so that
@@ -59,14 +66,25 @@ type SetupError struct {
 
 // The stages of a SetupError, in their order.
 const (
-	StageThread     = "thread"
+	// StageLauncher means that the launcher is closed.
+	StageLauncher = "launcher"
+	// StageAttributes means that the process attributes ask for what a sandboxed start cannot do.
+	StageAttributes = "attributes"
+	// StageThread means that no thread could be had that may be confined.
+	StageThread = "thread"
+	// StageCapabilities means that the thread could not give up its capabilities.
+	StageCapabilities = "capabilities"
+	// StageNoNewPrivs means that no_new_privs could not be set.
 	StageNoNewPrivs = "no_new_privs"
-	StageLandlock   = "landlock"
-	StageSeccomp    = "seccomp"
+	// StageLandlock means that the Landlock rules could not be applied.
+	StageLandlock = "landlock"
+	// StageSeccomp means that the filter could not be installed.
+	StageSeccomp = "seccomp"
 )
 
 func (e *SetupError) Error() string {
 	return fmt.Sprintf("setting up the sandbox: %s: %v", e.Stage, e.Err)
 }
 
+// Unwrap returns the cause.
 func (e *SetupError) Unwrap() error { return e.Err }

@@ -1,14 +1,17 @@
 package sandbox
 
-// Layout says where the parts of a session lie on this machine. Paths are absolute and clean.
+// Layout says where the parts of a session lie on this machine. Paths are absolute
+// and clean, and must not pass through a symbolic link: a link inside a writable
+// folder could be turned elsewhere by a command before the next compilation.
 type Layout struct {
 	// Workspace is the folder that commands work in; it must exist.
 	Workspace string
 	// Writable are further folders that commands may write in WorkspaceWrite
-	// mode: their home and their temporary folder. Missing ones are reported.
+	// mode: their home and their temporary folder. A missing one grants nothing and is noted.
 	Writable []string
-	// Hidden are folders that no command may read, list, execute from or write
-	// in any mode: the agent's configuration and its journal. They may be missing.
+	// Hidden are folders that protect the agent: its configuration and its journal.
+	// In no mode can a command read, execute, create, change or remove anything in
+	// them. They may be missing. None may lie in or around a writable folder.
 	Hidden []string
 }
 
@@ -18,12 +21,13 @@ type Report struct {
 	LandlockABI int `json:"landlockABI"`
 	// Seccomp says that the filter is installed.
 	Seccomp bool `json:"seccomp"`
-	// Network is the network mode that is enforced.
+	// Network is the network mode that holds; it is never wider than the policy's unless NotEnforced says so.
 	Network string `json:"network"`
 	// Enforced says that every part of the policy is enforced.
 	Enforced bool `json:"enforced"`
 	// NotEnforced lists, one sentence each, what is not.
 	NotEnforced []string `json:"notEnforced,omitempty"`
-	// Substitutes lists what is enforced by other means than the newest kernel's, and with which consequence.
-	Substitutes []string `json:"substitutes,omitempty"`
+	// Notes lists, one sentence each, what is enforced by other means than the
+	// newest kernel's, with which consequence, and what grants nothing because it is missing.
+	Notes []string `json:"notes,omitempty"`
 }

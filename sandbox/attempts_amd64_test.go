@@ -1,0 +1,53 @@
+package sandbox
+
+import (
+	"encoding/binary"
+	"os"
+	"syscall"
+	"testing"
+)
+
+func init() {
+	attempts["int 0x80"] = func(a actor) error {
+		path := a.path("workspace/int80")
+		if err := os.WriteFile(path, int80Program(), 0o755); err != nil {
+			return err
+		}
+		return syscall.Exec(path, []string{path}, nil)
+	}
+}
+
+// int80Program is the smallest ELF file that ends itself with code 42 through the
+// 32-bit system call table, which a filter sees under another architecture.
+func int80Program() []byte {
+	code := []byte{
+		0xB8, 1, 0, 0, 0, // mov eax, 1 (exit in the 32-bit table)
+		0xBB, 42, 0, 0, 0, // mov ebx, 42
+		0xCD, 0x80, // int 0x80
+	}
+	const base, headers = 0x400000, 64 + 56
+	le := binary.LittleEndian
+	file := []byte("\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00")
+	file = le.AppendUint16(file, 2)  // executable
+	file = le.AppendUint16(file, 62) // x86-64
+	file = le.AppendUint32(file, 1)
+	file = le.AppendUint64(file, base+headers) // entry
+	file = le.AppendUint64(file, 64)           // program headers
+	file = le.AppendUint64(file, 0)
+	file = le.AppendUint32(file, 0)
+	for _, half := range []uint16{64, 56, 1, 0, 0, 0} {
+		file = le.AppendUint16(file, half)
+	}
+	file = le.AppendUint32(file, 1) // load
+	file = le.AppendUint32(file, 5) // read, execute
+	size := uint64(headers + len(code))
+	for _, word := range []uint64{0, base, base, size, size, 0x1000} {
+		file = le.AppendUint64(file, word)
+	}
+	return append(file, code...)
+}
+
+func writeInt80(t testing.TB, path string) {
+	t.Helper()
+	check(t, os.WriteFile(path, int80Program(), 0o755))
+}

@@ -1,0 +1,91 @@
+package sandbox
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Compile turns a policy into a Launcher for this layout and kernel. The error is
+// a *FieldError for a value that is not acceptable and a *NotEnforceableError
+// when enforcement is Required and something cannot be enforced; it lists all of it.
+func Compile(policy Policy, layout Layout, caps Capabilities) (*Launcher, error) {
+	if err := policy.Validate(); err != nil {
+		return nil, err
+	}
+	if err := layout.validate(); err != nil {
+		return nil, err
+	}
+	plan, err := newPlan(policy, layout, caps, hardLimit)
+	if err != nil {
+		return nil, fmt.Errorf("compiling policy: %w", err)
+	}
+	if policy.Enforcement == Required && len(plan.gaps) > 0 {
+		return nil, &NotEnforceableError{Gaps: plan.gaps}
+	}
+	return newLauncher(plan, caps)
+}
+
+func newLauncher(p *plan, caps Capabilities) (*Launcher, error) {
+	launcher := &Launcher{noNewPrivs: caps.NoNewPrivs, report: p.report(caps)}
+	if caps.NoNewPrivs && caps.Seccomp {
+		program, err := newProgram(p, caps.Arch)
+		if err != nil {
+			return nil, err
+		}
+		launcher.program = program
+	}
+	if !caps.NoNewPrivs {
+		p.abi = 0
+	}
+	rules, err := newRuleset(p)
+	if err != nil {
+		return nil, err
+	}
+	launcher.rules = rules
+	return launcher, nil
+}
+
+// newProgram assembles the filter in the kernel's form.
+func newProgram(p *plan, arch string) ([]unix.SockFilter, error) {
+	known, ok := architectures[arch]
+	if !ok {
+		return nil, fmt.Errorf("assembling filter: there are no numbers for the architecture %q", arch)
+	}
+	raw, err := assemble(known, p.rules)
+	if err != nil {
+		return nil, err
+	}
+	program := make([]unix.SockFilter, len(raw))
+	for i, in := range raw {
+		program[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
+	}
+	return program, nil
+}
+
+func (p *plan) report(caps Capabilities) Report {
+	report := Report{
+		LandlockABI: p.abi,
+		Seccomp:     caps.NoNewPrivs && caps.Seccomp,
+		Network:     string(p.network),
+		Enforced:    len(p.gaps) == 0,
+		NotEnforced: sentences(p.gaps),
+		Notes:       p.notes,
+	}
+	if !caps.NoNewPrivs {
+		report.LandlockABI = 0
+	}
+	if !report.Seccomp {
+		report.Network = string(OpenNetwork)
+	}
+	return report
+}
+
+// hardLimit is the bound that children cannot raise.
+func hardLimit(number int) (uint64, error) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(number, &limit); err != nil {
+		return 0, err
+	}
+	return limit.Max, nil
+}

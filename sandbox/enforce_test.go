@@ -1,0 +1,368 @@
+package sandbox
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+)
+
+// expected is the specification: what each attempt meets with WorkspaceWrite and
+// Network None on a kernel with Landlock ABI 6 or newer. "" is success, SIG... the end by a signal.
+var expected = map[string]string{
+	"create at the workspace's top":           "",
+	"create in home":                          "",
+	"create in tmp":                           "",
+	"read outside":                            "",
+	"write outside":                           "EACCES",
+	"create outside":                          "EACCES",
+	"mkdir outside":                           "EACCES",
+	"mkfifo outside":                          "EACCES",
+	"symlink outside":                         "EACCES",
+	"unlink outside":                          "EACCES",
+	"truncate outside":                        "EACCES",
+	"truncate in the workspace":               "",
+	"open outside with O_TRUNC":               "EACCES",
+	"open outside with O_TRUNC and mode 3":    "EACCES",
+	"openat2 outside with O_TRUNC":            "EACCES",
+	"write outside through a symlink":         "EACCES",
+	"write outside through /proc/self/root":   "EACCES",
+	"write outside through O_PATH":            "EACCES",
+	"hard link into the workspace":            "EXDEV",
+	"rename into the workspace":               "EACCES",
+	"rename out of the workspace":             "EACCES",
+	"rename between folders of the workspace": "",
+	"write and rename as an editor":           "",
+	"rename the workspace":                    "EACCES",
+	"read hidden":                             "EACCES",
+	"write hidden":                            "EACCES",
+	"create hidden":                           "EACCES",
+	"unlink hidden":                           "EACCES",
+	"read beside hidden":                      "",
+	"create beside hidden":                    "EACCES",
+	"list the parent":                         "",
+	"list /":                                  "",
+	"hard link hidden":                        "EXDEV",
+	"rename hidden's parent":                  "EACCES",
+	"read hidden through O_PATH":              "EACCES",
+	"read hidden from inside":                 "EACCES",
+	"run hidden":                              "EACCES",
+	"the folder is the workspace":             "",
+
+	"write /dev/null":           "",
+	"read /dev/zero":            "",
+	"read /dev/urandom":         "",
+	"write stderr by name":      "",
+	"list /dev":                 "",
+	"open a disk":               "EACCES",
+	"use a new terminal":        "",
+	"TIOCSTI":                   "EPERM",
+	"TIOCSTI with high bits":    "EPERM",
+	"TIOCLINUX":                 "EPERM",
+	"TIOCSETD":                  "EPERM",
+	"write core_pattern":        "EACCES",
+	"write /proc/self/mem":      "EACCES",
+	"read /proc/self/status":    "",
+	"write /sys/kernel/profile": "EACCES",
+
+	"read the agent's environment":  "EACCES",
+	"read the agent's memory":       "EACCES",
+	"read the agent's maps":         "EACCES",
+	"list the agent's descriptors":  "EACCES",
+	"read through the agent's root": "EACCES",
+	"see the agent in ps":           "",
+	"look at the agent's pidfd":     "",
+	"ptrace attach":                 "EPERM",
+	"ptrace seize":                  "EPERM",
+	"ptrace traceme":                "EPERM",
+	"process_vm_readv":              "EPERM",
+	"process_vm_writev":             "EPERM",
+	"process_madvise":               "EPERM",
+	"kcmp":                          "EPERM",
+	"pidfd_getfd":                   "EPERM",
+	"signal by pidfd":               "EPERM",
+	"kill":                          "EPERM",
+	"stop":                          "EPERM",
+	"terminate":                     "EPERM",
+	"kill its thread":               "EPERM",
+	"kill its group":                "EPERM",
+	"queue a signal":                "EPERM",
+	"signal by SIGIO":               "", // and the agent gets nothing
+	"signal itself":                 "",
+	"signal everything at once":     "", // and the agent gets nothing
+	"prlimit of the agent":          "EPERM",
+	"prlimit of itself":             "",
+	"prlimit of self, high word":    "",
+	"affinity of the agent":         "EPERM",
+	"affinity with a high word":     "EPERM",
+	"affinity of itself":            "",
+	"scheduler of the agent":        "EPERM",
+	"parameters of the agent":       "EPERM",
+	"nice of the agent":             "EPERM",
+	"nice of the agent's group":     "EPERM",
+	"nice of the user":              "EPERM",
+	"nice of itself":                "",
+	"I/O priority of the agent":     "EPERM",
+	"I/O priority of the user":      "EPERM",
+	"I/O priority of itself":        "",
+
+	"unshare a user namespace":  "EPERM",
+	"unshare a mount namespace": "EPERM",
+	"setns":                     "EPERM",
+	"clone a user namespace":    "EPERM",
+	"clone a pid namespace":     "EPERM",
+	"clone3":                    "ENOSYS",
+	"io_uring_setup":            "ENOSYS",
+	"io_uring_enter":            "ENOSYS",
+	"mount":                     "EPERM",
+	"umount2":                   "EPERM",
+	"open_tree":                 "EPERM",
+	"move_mount":                "EPERM",
+	"fsopen":                    "EPERM",
+	"mount_setattr":             "EPERM",
+	"pivot_root":                "EPERM",
+	"chroot":                    "EPERM",
+	"bpf":                       "EPERM",
+	"perf_event_open":           "EPERM",
+	"userfaultfd":               "EPERM",
+	"keyctl":                    "EPERM",
+	"add_key":                   "EPERM",
+	"request_key":               "EPERM",
+	"name_to_handle_at":         "EPERM",
+	"open_by_handle_at":         "EPERM",
+	"fanotify_init":             "EPERM",
+	"init_module":               "EPERM",
+	"kexec_load":                "EPERM",
+	"reboot":                    "EPERM",
+	"swapon":                    "EPERM",
+	"acct":                      "EPERM",
+	"syslog":                    "EPERM",
+	"quotactl":                  "EPERM",
+	"move_pages":                "EPERM",
+	"change the personality":    "EPERM",
+	"ask for the personality":   "",
+	"x32 call":                  "ENOSYS",
+	"call that does not exist":  "ENOSYS",
+	"memfd_create":              "",
+	"landlock inside":           "",
+	"getpriority, not refused":  "",
+
+	"TCP":                            "EACCES",
+	"TCP over IPv6":                  "EACCES",
+	"TCP, nonblocking":               "EACCES",
+	"UDP":                            "EACCES",
+	"UDP over IPv6":                  "EACCES",
+	"ping socket":                    "EACCES",
+	"raw socket":                     "EACCES",
+	"MPTCP":                          "EACCES",
+	"SCTP":                           "EACCES",
+	"packet socket":                  "EAFNOSUPPORT",
+	"vsock":                          "EAFNOSUPPORT",
+	"AF_ALG":                         "EAFNOSUPPORT",
+	"AF_KEY":                         "EAFNOSUPPORT",
+	"Bluetooth":                      "EAFNOSUPPORT",
+	"TIPC pair":                      "EAFNOSUPPORT",
+	"netlink route":                  "",
+	"netlink audit":                  "EAFNOSUPPORT",
+	"Unix socket":                    "",
+	"Unix pair":                      "",
+	"fast open":                      "EPERM",
+	"fast open by option":            "EPERM",
+	"the agent's abstract socket":    "EPERM",
+	"a Unix socket in the workspace": "",
+	"its own abstract socket":        "",
+
+	"status":                     "",
+	"descriptors":                "",
+	"environment":                "",
+	"write outside from a memfd": "EACCES",
+	"status from a memfd":        "",
+	"gain a user by setuid":      "",
+	"has no other user":          "",
+	"run through a shell":        "",
+}
+
+// readOnlyDiffers is what ReadOnly mode changes.
+var readOnlyDiffers = map[string]string{
+	"create at the workspace's top":           "EACCES",
+	"create in home":                          "EACCES",
+	"create in tmp":                           "EACCES",
+	"truncate in the workspace":               "EACCES",
+	"rename between folders of the workspace": "EACCES",
+	"write and rename as an editor":           "EACCES",
+	"write outside through a symlink":         "EACCES",
+	"hard link into the workspace":            "EACCES",
+	"hard link hidden":                        "EACCES",
+	"a Unix socket in the workspace":          "EACCES",
+	"int 0x80":                                "EACCES",
+	"run through a shell":                     "exit status 2: /bin/sh: 1: cannot create workspace-copy: Permission denied\n",
+}
+
+// fullAccessDiffers is what FullAccess changes: file permissions decide, except about the agent's own.
+var fullAccessDiffers = map[string]string{
+	"write outside":                         "",
+	"create outside":                        "",
+	"mkdir outside":                         "",
+	"mkfifo outside":                        "",
+	"symlink outside":                       "",
+	"truncate outside":                      "",
+	"open outside with O_TRUNC":             "",
+	"open outside with O_TRUNC and mode 3":  "",
+	"openat2 outside with O_TRUNC":          "",
+	"write outside through a symlink":       "",
+	"write outside through /proc/self/root": "",
+	"write outside through O_PATH":          "",
+	"write outside from a memfd":            "",
+	"hard link into the workspace":          "",
+	"rename out of the workspace":           "",
+}
+
+// openDiffers is what Network Open changes.
+var openDiffers = map[string]string{
+	"TCP":              "",
+	"TCP over IPv6":    "",
+	"TCP, nonblocking": "",
+	"UDP":              "",
+	"UDP over IPv6":    "",
+	"ping socket":      "EPROTONOSUPPORT",
+	"raw socket":       "EPROTONOSUPPORT",
+	"MPTCP":            "EPROTONOSUPPORT",
+	"SCTP":             "EPROTONOSUPPORT",
+}
+
+// destroysStage are attempts that succeed with FullAccess and would then take away what later ones need.
+var destroysStage = []string{"unlink outside", "rename into the workspace", "rename the workspace", "rename hidden's parent", "run through a shell"}
+
+func TestEnforcement(t *testing.T) {
+	requireABI(t, 6)
+	cases := map[string]struct {
+		reason  string
+		policy  Policy
+		asRoot  bool
+		differs []map[string]string
+		leave   []string
+	}{
+		"WorkspaceWrite": {
+			reason: "the default policy, as a pod runs it",
+			policy: Default(),
+		},
+		"WorkspaceWrite as root": {
+			reason: "on a developer's machine the agent is root without capabilities",
+			policy: Default(), asRoot: true,
+		},
+		"ReadOnly": {
+			reason:  "nothing but devices can be written",
+			policy:  with(func(p *Policy) { p.Filesystem.Mode = ReadOnly }),
+			differs: []map[string]string{readOnlyDiffers},
+		},
+		"FullAccess": {
+			reason:  "permissions decide, yet the agent's own stays closed",
+			policy:  with(func(p *Policy) { p.Filesystem.Mode = FullAccess }),
+			differs: []map[string]string{fullAccessDiffers},
+			leave:   destroysStage,
+		},
+		"Open network": {
+			reason:  "TCP and UDP open, nothing else",
+			policy:  with(func(p *Policy) { p.Network.Mode = OpenNetwork }),
+			differs: []map[string]string{openDiffers},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if c.asRoot && os.Getuid() != 0 {
+				t.Skip("not root")
+			}
+			s := newStage(t)
+			want := maps.Clone(expected)
+			if runtime.GOARCH == "amd64" && hasInt80(t, s) {
+				want["int 0x80"] = "SIGSYS"
+			}
+			for _, differs := range c.differs {
+				maps.Copy(want, differs)
+			}
+			maps.DeleteFunc(want, func(name, _ string) bool {
+				return slices.Contains(c.leave, name) || attempts[name] == nil || unavailable(t, name)
+			})
+			answer := runAgent(t, s, agentOrder{Policy: c.policy, Layout: s.layout(), Attempts: slices.Sorted(maps.Keys(want))}, c.asRoot)
+			if answer.CompileError != "" || !answer.Report.Enforced {
+				t.Fatalf("%s: compile error %q, report %+v", c.reason, answer.CompileError, answer.Report)
+			}
+			compareOutcomes(t, c.reason, want, answer)
+		})
+	}
+}
+
+func compareOutcomes(t *testing.T, reason string, want map[string]string, answer agentAnswer) {
+	t.Helper()
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		got := answer.Outcomes[name]
+		if text := got.Text + got.Signal; text != want[name] {
+			t.Errorf("%s: %s: got %q (%s), want %q", reason, name, text, got.Detail, want[name])
+		}
+	}
+	if len(answer.Harmed) > 0 {
+		t.Errorf("%s: the agent was harmed: %v", reason, answer.Harmed)
+	}
+}
+
+// TestBare shows that the attempts are refused by the sandbox and not by the machine.
+func TestBare(t *testing.T) {
+	s := newStage(t)
+	want := map[string]string{
+		"create outside": "", "mkdir outside": "", "truncate outside": "", "open outside with O_TRUNC": "",
+		"open outside with O_TRUNC and mode 3": "", "openat2 outside with O_TRUNC": "",
+		"write outside": "", "write outside through a symlink": "", "write outside through O_PATH": "",
+		"hard link into the workspace": "", "read hidden": "", "create hidden": "", "TCP": "", "UDP": "",
+		"prlimit of itself": "", "the agent's abstract socket": "", "process_vm_readv": "EINVAL", "name_to_handle_at": "EFAULT",
+	}
+	policy := with(func(p *Policy) { p.Enforcement = BestEffort })
+	answer := runAgent(t, s, agentOrder{Policy: policy, Layout: s.layout(), Bare: true, Attempts: slices.Sorted(maps.Keys(want))}, false)
+	delete(want, "process_vm_readv") // depends on the kernel's order of checks; refused or not, it must not read
+	delete(want, "name_to_handle_at")
+	compareOutcomes(t, "without a sandbox", want, answer)
+}
+
+func with(change func(*Policy)) Policy {
+	policy := Default()
+	change(&policy)
+	return policy
+}
+
+func requireABI(t *testing.T, abi int) {
+	t.Helper()
+	caps := Probe()
+	if effectiveABI(caps) < abi || !caps.Seccomp {
+		t.Skipf("the kernel has Landlock ABI %d and seccomp %v; this test needs ABI %d and seccomp", caps.LandlockABI, caps.Seccomp, abi)
+	}
+}
+
+// unavailable prints why an attempt means nothing on this machine.
+func unavailable(t *testing.T, name string) bool {
+	t.Helper()
+	switch {
+	case name == "open a disk" && anyDisk() == "":
+		t.Log("skipped: this machine has no disk device to try")
+	case name == "gain a user by setuid" && os.Getuid() != 0:
+		t.Log("skipped: making a set-user-id program takes root")
+	default:
+		return false
+	}
+	return true
+}
+
+// hasInt80 says whether the kernel runs 32-bit calls at all.
+func hasInt80(t *testing.T, s stage) bool {
+	t.Helper()
+	path := filepath.Join(s.base, "int80")
+	writeInt80(t, path)
+	cmd := exec.CommandContext(t.Context(), path)
+	_ = cmd.Run()
+	if cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == 42 {
+		return true
+	}
+	t.Log("skipped: int 0x80, the kernel has no 32-bit calls")
+	return false
+}

@@ -1,0 +1,231 @@
+package sandbox
+
+import (
+	"fmt"
+	"slices"
+
+	"golang.org/x/net/bpf"
+)
+
+// architecture is what a filter has to know about a processor.
+type architecture struct {
+	name string
+	// audit is the kernel's AUDIT_ARCH number.
+	audit uint32
+	// foreignBit marks numbers of a second table behind the same audit number
+	// (x32 on amd64); 0 if there is none.
+	foreignBit uint32
+	number     func(syscallNumbers) int
+}
+
+var architectures = map[string]architecture{
+	"amd64": {name: "amd64", audit: 0xC000003E, foreignBit: 0x40000000, number: func(n syscallNumbers) int { return n.amd64 }},
+	"arm64": {name: "arm64", audit: 0xC00000B7, number: func(n syscallNumbers) int { return n.arm64 }},
+}
+
+// verdict is what the filter returns, in the kernel's encoding.
+type verdict uint32
+
+const (
+	killProcess verdict = 0x80000000
+	errnoBase   verdict = 0x00050000
+	allow       verdict = 0x7FFF0000
+)
+
+// refuse makes the call fail with the errno.
+func refuse(errno uint16) verdict { return errnoBase | verdict(errno) }
+
+// Linux error numbers that the filter returns: the same on both architectures.
+const (
+	eperm           = 1
+	eacces          = 13
+	enosys          = 38
+	eprotonosupport = 93
+	eafnosupport    = 97
+)
+
+// rule says what happens to some system calls. The first rule that names a call
+// and whose tests all hold decides; a call that no rule decides is allowed.
+//
+// Whoever wants a denial to be answered by a supervisor instead of by the filter
+// changes verdicts where assemble encodes them: the identifier is the key.
+type rule struct {
+	id    string
+	calls []string
+	when  []test
+	then  verdict
+}
+
+// test looks at the low 32 bits of one argument. The kernel takes every argument
+// tested here as an int, so that the high bits must not count: comparing them
+// too was the hole of CVE-2019-10063 and CVE-2023-1523.
+type test struct {
+	arg int
+	// mask selects bits; 0 selects all.
+	mask  uint32
+	equal bool
+	value uint32
+}
+
+func argIs(arg int, value uint32) test  { return test{arg: arg, equal: true, value: value} }
+func argNot(arg int, value uint32) test { return test{arg: arg, value: value} }
+
+// bitsAre holds if the masked argument has that value.
+func bitsAre(arg int, mask, value uint32) test {
+	return test{arg: arg, mask: mask, equal: true, value: value}
+}
+
+// anyBit holds if a bit of the mask is set.
+func anyBit(arg int, mask uint32) test { return test{arg: arg, mask: mask} }
+
+// Offsets into struct seccomp_data, low word of an argument on a little-endian machine.
+const (
+	offsetNumber = 0
+	offsetArch   = 4
+	offsetArgs   = 16
+)
+
+func argOffset(arg int) uint32 { return uint32(offsetArgs + 8*arg) }
+
+// compiledCall is one system call with the rules about it.
+type compiledCall struct {
+	number uint32
+	rules  []rule
+}
+
+// final is the verdict of a call that does not depend on its arguments.
+func (c compiledCall) final() (verdict, bool) {
+	if len(c.rules[0].when) == 0 {
+		return c.rules[0].then, true
+	}
+	return 0, false
+}
+
+// compileCalls sorts rules by system call. It panics for a name that does not
+// exist: names in rules are ours, and those of a policy were validated.
+func compileCalls(arch architecture, rules []rule) []compiledCall {
+	byNumber := make(map[uint32][]rule)
+	for _, r := range rules {
+		for _, name := range r.calls {
+			numbers, known := syscalls[name]
+			if !known {
+				panic(fmt.Sprintf("rule %q names the unknown system call %q", r.id, name))
+			}
+			if number := arch.number(numbers); number != absent {
+				byNumber[uint32(number)] = append(byNumber[uint32(number)], r)
+			}
+		}
+	}
+	calls := make([]compiledCall, 0, len(byNumber))
+	for number, list := range byNumber {
+		calls = append(calls, compiledCall{number: number, rules: list})
+	}
+	slices.SortFunc(calls, func(a, b compiledCall) int { return int(a.number) - int(b.number) })
+	return calls
+}
+
+// assemble makes the filter. Calls without a rule read nothing but their number,
+// which lets the kernel remember that they are allowed and skip the filter.
+func assemble(arch architecture, rules []rule) ([]bpf.RawInstruction, error) {
+	program := []bpf.Instruction{
+		bpf.LoadAbsolute{Off: offsetArch, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: arch.audit, SkipTrue: 1},
+		bpf.RetConstant{Val: uint32(killProcess)},
+		bpf.LoadAbsolute{Off: offsetNumber, Size: 4},
+	}
+	if arch.foreignBit != 0 {
+		program = append(program,
+			bpf.JumpIf{Cond: bpf.JumpLessThan, Val: arch.foreignBit, SkipTrue: 1},
+			bpf.RetConstant{Val: uint32(refuse(enosys))})
+	}
+	calls := compileCalls(arch, rules)
+	for _, then := range finalVerdicts(calls) {
+		program = append(program, finalBlock(calls, then)...)
+	}
+	for _, call := range calls {
+		if _, final := call.final(); final {
+			continue
+		}
+		block := callBlock(call)
+		if len(block) > 255 {
+			return nil, fmt.Errorf("assembling filter: call %d takes %d instructions", call.number, len(block))
+		}
+		program = append(program, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: call.number, SkipTrue: uint8(len(block))})
+		program = append(program, block...)
+	}
+	program = append(program, bpf.RetConstant{Val: uint32(allow)})
+	raw, err := bpf.Assemble(program)
+	if err != nil {
+		return nil, fmt.Errorf("assembling filter: %w", err)
+	}
+	return raw, nil
+}
+
+// finalVerdicts are the distinct verdicts of calls that do not depend on arguments.
+func finalVerdicts(calls []compiledCall) []verdict {
+	var list []verdict
+	for _, call := range calls {
+		if then, final := call.final(); final && !slices.Contains(list, then) {
+			list = append(list, then)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// finalBlock compares with every call of one verdict, in runs that a jump's one byte can cross.
+func finalBlock(calls []compiledCall, then verdict) []bpf.Instruction {
+	const run = 200
+	var numbers []uint32
+	for _, call := range calls {
+		if verdict, final := call.final(); final && verdict == then {
+			numbers = append(numbers, call.number)
+		}
+	}
+	var block []bpf.Instruction
+	for chunk := range slices.Chunk(numbers, run) {
+		for i, number := range chunk {
+			left := uint8(len(chunk) - 1 - i)
+			jump := bpf.JumpIf{Cond: bpf.JumpEqual, Val: number, SkipTrue: left}
+			if left == 0 {
+				jump.SkipFalse = 1
+			}
+			block = append(block, jump)
+		}
+		block = append(block, bpf.RetConstant{Val: uint32(then)})
+	}
+	return block
+}
+
+// callBlock tries the rules of one call in their order; it always ends in a verdict.
+func callBlock(call compiledCall) []bpf.Instruction {
+	var block []bpf.Instruction
+	for _, r := range call.rules {
+		block = append(block, ruleBlock(r)...)
+		if len(r.when) == 0 {
+			return block
+		}
+	}
+	return append(block, bpf.RetConstant{Val: uint32(allow)})
+}
+
+// ruleBlock falls through behind its end when a test does not hold.
+func ruleBlock(r rule) []bpf.Instruction {
+	block := []bpf.Instruction{bpf.RetConstant{Val: uint32(r.then)}}
+	for _, t := range slices.Backward(r.when) {
+		block = append(testBlock(t, uint8(len(block))), block...)
+	}
+	return block
+}
+
+func testBlock(t test, skip uint8) []bpf.Instruction {
+	block := []bpf.Instruction{bpf.LoadAbsolute{Off: argOffset(t.arg), Size: 4}}
+	if t.mask != 0 {
+		block = append(block, bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: t.mask})
+	}
+	cond := bpf.JumpEqual
+	if t.equal {
+		cond = bpf.JumpNotEqual
+	}
+	return append(block, bpf.JumpIf{Cond: cond, Val: t.value, SkipTrue: skip})
+}

@@ -1,0 +1,380 @@
+package sandbox
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The test binary plays three parts. The test starts an agent, with the user and
+// the capabilities of the case; the agent compiles the policy and starts one attempt a
+// process; an attempt does one thing and says which errno it met.
+const (
+	roleVariable = "EXECSESSION_SANDBOX_ROLE"
+	roleAgent    = "agent"
+	roleAttempt  = "attempt"
+
+	testUID  = 1000
+	deadline = 2 * time.Minute
+)
+
+func init() { runtime.LockOSThread() } // as agentd's main does
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(roleVariable) {
+	case roleAgent:
+		os.Exit(agentMain())
+	case roleAttempt:
+		os.Exit(attemptMain())
+	}
+	os.Exit(m.Run())
+}
+
+// agentOrder is what a test asks of an agent.
+type agentOrder struct {
+	Policy   Policy
+	Layout   Layout
+	Base     string
+	ForceABI *int
+	NoFilter bool
+	DropCaps bool
+	Bare     bool
+	Attempts []string
+}
+
+// agentAnswer is what the agent found.
+type agentAnswer struct {
+	CompileError string
+	Gaps         []Gap
+	Report       Report
+	Outcomes     map[string]outcome
+	// Harmed says how the agent was changed by its commands.
+	Harmed []string
+}
+
+// outcome is how one attempt ended. Text is the errno's name, "" for success.
+type outcome struct {
+	Text   string
+	Signal string
+	Detail string
+}
+
+// stage is a folder tree that an agent of uid 1000 can use.
+type stage struct {
+	base   string
+	binary string
+}
+
+// newStage makes workspace, home, tmp (writable), outside (the same user's, not
+// granted), agent/config and agent/journal (hidden) beside agent/bin.
+func newStage(t testing.TB) stage {
+	t.Helper()
+	base, err := os.MkdirTemp("/var/tmp", "execsession-sandbox-")
+	check(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(base) })
+	check(t, os.Chmod(base, 0o755))
+	for _, dir := range []string{"workspace/a", "workspace/b", "home", "tmp", "outside", "agent/config", "agent/journal", "agent/bin"} {
+		check(t, os.MkdirAll(filepath.Join(base, dir), 0o755))
+	}
+	for _, file := range []string{"outside/file", "agent/config/profile.json", "agent/journal/log", "agent/bin/readme", "workspace/a/file"} {
+		check(t, os.WriteFile(filepath.Join(base, file), []byte("content\n"), 0o644))
+	}
+	s := stage{base: base, binary: filepath.Join(base, "agent/bin/sandbox.test")}
+	copyFile(t, "/proc/self/exe", s.binary, 0o755)
+	if os.Getuid() == 0 {
+		check(t, filepath.WalkDir(base, func(path string, _ os.DirEntry, err error) error {
+			if err != nil || path == base {
+				return err
+			}
+			return os.Chown(path, testUID, testUID)
+		}))
+		copyFile(t, "/proc/self/exe", filepath.Join(base, "agent/bin/setuid.test"), 0o755)
+		check(t, os.Chmod(filepath.Join(base, "agent/bin/setuid.test"), 0o755|os.ModeSetuid))
+	}
+	return s
+}
+
+func (s stage) layout() Layout {
+	return Layout{
+		Workspace: filepath.Join(s.base, "workspace"),
+		Writable:  []string{filepath.Join(s.base, "home"), filepath.Join(s.base, "tmp")},
+		Hidden:    []string{filepath.Join(s.base, "agent/config"), filepath.Join(s.base, "agent/journal")},
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func copyFile(t testing.TB, from, to string, mode os.FileMode) {
+	t.Helper()
+	source, err := os.Open(from)
+	check(t, err)
+	defer source.Close()
+	target, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)
+	check(t, err)
+	_, err = io.Copy(target, source)
+	check(t, errors.Join(err, target.Close()))
+	check(t, os.Chmod(to, mode))
+}
+
+// runAgent starts an agent as the user, or as root, and waits for its answer.
+func runAgent(t testing.TB, s stage, order agentOrder, asRoot bool) agentAnswer {
+	t.Helper()
+	order.Base = s.base
+	order.DropCaps = asRoot
+	input, err := json.Marshal(order)
+	check(t, err)
+	cmd := exec.CommandContext(t.Context(), s.binary)
+	cmd.Env = []string{roleVariable + "=" + roleAgent, "AGENT_SECRET=hunter2", "PATH=/usr/bin:/bin", "GORACE=halt_on_error=1"}
+	cmd.Dir = "/"
+	cmd.Stdin = bytes.NewReader(input)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if os.Getuid() == 0 && !asRoot {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: testUID, Gid: testUID}}
+	}
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("agent: %v\n%s", err, stderr.String())
+	}
+	var answer agentAnswer
+	if err := json.Unmarshal(stdout.Bytes(), &answer); err != nil {
+		t.Fatalf("agent said %q: %v", stdout.String(), err)
+	}
+	return answer
+}
+
+func agentMain() int {
+	var order agentOrder
+	if err := json.NewDecoder(os.Stdin).Decode(&order); err != nil {
+		fmt.Fprintln(os.Stderr, "reading order:", err)
+		return 1
+	}
+	answer, err := carryOut(order)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(answer); err != nil {
+		fmt.Fprintln(os.Stderr, "answering:", err)
+		return 1
+	}
+	return 0
+}
+
+func carryOut(order agentOrder) (agentAnswer, error) {
+	answer := agentAnswer{Outcomes: make(map[string]outcome)}
+	if _, err := unix.Open(filepath.Join(order.Base, "outside/file"), unix.O_RDWR, 0); err != nil {
+		return answer, fmt.Errorf("leaking a descriptor: %w", err)
+	}
+	if err := ProtectSelf(); err != nil {
+		return answer, err
+	}
+	if order.DropCaps {
+		if err := DropCapabilities(); err != nil {
+			return answer, err
+		}
+	}
+	caps := Probe()
+	if order.ForceABI != nil {
+		caps.LandlockABI = *order.ForceABI
+	}
+	caps.Seccomp = caps.Seccomp && !order.NoFilter
+	launcher, err := Compile(order.Policy, order.Layout, caps)
+	if err != nil {
+		answer.CompileError = err.Error()
+		var refused *NotEnforceableError
+		if errors.As(err, &refused) {
+			answer.Gaps = refused.Gaps
+		}
+		return answer, nil
+	}
+	defer launcher.Close()
+	answer.Report = launcher.Report()
+	start := launcher.Start
+	if order.Bare {
+		start = syscall.ForkExec
+	}
+	return answer, runAttempts(order, start, &answer)
+}
+
+func runAttempts(order agentOrder, start startFunc, answer *agentAnswer) error {
+	abstract := fmt.Sprintf("execsession-test-%d", os.Getpid())
+	listener, err := net.Listen("unix", "@"+abstract)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	var signals atomic.Int32
+	arrived := make(chan os.Signal, 16)
+	signal.Notify(arrived, syscall.SIGIO, syscall.SIGTERM, syscall.SIGUSR1)
+	done := make(chan struct{})
+	go func() { // ends when arrived is closed below
+		defer close(done)
+		for range arrived {
+			signals.Add(1)
+		}
+	}()
+	before := condition()
+	for _, name := range order.Attempts {
+		result, err := runAttempt(order, start, name, abstract)
+		if err != nil {
+			return fmt.Errorf("attempt %q: %w", name, err)
+		}
+		answer.Outcomes[name] = result
+	}
+	signal.Stop(arrived)
+	close(arrived)
+	<-done
+	if n := signals.Load(); n > 0 {
+		answer.Harmed = append(answer.Harmed, fmt.Sprintf("%d signals arrived", n))
+	}
+	if after := condition(); after != before {
+		answer.Harmed = append(answer.Harmed, fmt.Sprintf("condition changed from %s to %s", before, after))
+	}
+	if left := awaitUnfiltered(); left > 0 {
+		answer.Harmed = append(answer.Harmed, fmt.Sprintf("%d threads stayed confined", left))
+	}
+	return nil
+}
+
+type startFunc func(argv0 string, argv []string, attr *syscall.ProcAttr) (int, error)
+
+func runAttempt(order agentOrder, start startFunc, name, abstract string) (outcome, error) {
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return outcome{}, err
+	}
+	defer reader.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return outcome{}, err
+	}
+	defer null.Close()
+	pidfd := -1
+	binary := filepath.Join(order.Base, "agent/bin/sandbox.test")
+	pid, err := start(binary, []string{binary}, &syscall.ProcAttr{
+		Dir: order.Layout.Workspace,
+		Env: []string{
+			roleVariable + "=" + roleAttempt, "ATTEMPT=" + name, "BASE=" + order.Base, "ABSTRACT=" + abstract,
+			fmt.Sprintf("AGENT_PID=%d", os.Getpid()), "PATH=/usr/bin:/bin", "GOTRACEBACK=none",
+		},
+		Files: []uintptr{null.Fd(), writer.Fd(), writer.Fd()},
+		Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd},
+	})
+	writer.Close()
+	if err != nil {
+		return outcome{}, err
+	}
+	if pidfd < 0 {
+		return outcome{}, errors.New("no pidfd was made")
+	}
+	defer unix.Close(pidfd)
+	output, err := io.ReadAll(reader)
+	if err != nil {
+		return outcome{}, err
+	}
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(pid, &status, 0, nil); err != nil {
+		return outcome{}, err
+	}
+	if status.Signaled() {
+		return outcome{Signal: unix.SignalName(status.Signal())}, nil
+	}
+	var result outcome
+	if err := json.Unmarshal(output, &result); err != nil {
+		return outcome{}, fmt.Errorf("exit %d with output %q: %w", status.ExitStatus(), output, err)
+	}
+	return result, nil
+}
+
+// condition is what commands must not be able to change about the agent.
+func condition() string {
+	var files, cpu unix.Rlimit
+	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &files)
+	_ = unix.Getrlimit(unix.RLIMIT_CPU, &cpu)
+	nice, _ := unix.Getpriority(unix.PRIO_PROCESS, os.Getpid())
+	var set unix.CPUSet
+	_ = unix.SchedGetaffinity(0, &set)
+	return fmt.Sprintf("nofile=%v cpu=%v nice=%d cpus=%d", files, cpu, nice, set.Count())
+}
+
+// awaitUnfiltered counts the threads that still carry a filter after a while. Each
+// start's thread ends a moment after the start.
+func awaitUnfiltered() int {
+	for end := time.Now().Add(deadline); ; time.Sleep(10 * time.Millisecond) {
+		left := 0
+		for _, status := range threadStatus("Seccomp:") {
+			if status != "0" {
+				left++
+			}
+		}
+		if left == 0 || time.Now().After(end) {
+			return left
+		}
+	}
+}
+
+// threadStatus reads one line of the status of each thread of this process.
+func threadStatus(line string) []string {
+	var values []string
+	paths, _ := filepath.Glob("/proc/self/task/*/status")
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			continue // the thread has ended
+		}
+		if _, rest, found := strings.Cut(string(data), "\n"+line); found {
+			value, _, _ := strings.Cut(rest, "\n")
+			values = append(values, strings.TrimSpace(value))
+		}
+	}
+	return values
+}
+
+func attemptMain() int {
+	name := os.Getenv("ATTEMPT")
+	attempt, known := attempts[name]
+	if !known {
+		fmt.Printf("no attempt %q", name)
+		return 1
+	}
+	var result outcome
+	err := attempt(actor{base: os.Getenv("BASE"), agent: atoi(os.Getenv("AGENT_PID")), abstract: os.Getenv("ABSTRACT")})
+	var errno syscall.Errno
+	switch {
+	case err == nil:
+	case errors.As(err, &errno):
+		result.Text, result.Detail = unix.ErrnoName(errno), err.Error()
+	default:
+		result.Text = err.Error()
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(result); err != nil {
+		return 1
+	}
+	return 0
+}
+
+func atoi(text string) int {
+	var n int
+	_, _ = fmt.Sscanf(text, "%d", &n)
+	return n
+}

@@ -1,0 +1,47 @@
+package sandbox
+
+import (
+	"runtime"
+	"unsafe"
+
+	llsyscall "github.com/landlock-lsm/go-landlock/landlock/syscall"
+	"golang.org/x/sys/unix"
+)
+
+// Probe asks the kernel what it offers. It changes nothing.
+func Probe() Capabilities {
+	caps := Capabilities{Arch: runtime.GOARCH, UID: unix.Geteuid()}
+	if abi, err := llsyscall.LandlockGetABIVersion(); err == nil {
+		caps.LandlockABI = abi
+	}
+	if errata, err := llsyscall.LandlockGetErrata(); err == nil && errata > 0 {
+		caps.LandlockErrata = uint32(errata) //nolint:gosec // a mask of a few bits
+	}
+	_, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	caps.NoNewPrivs = err == nil
+	_, known := architectures[runtime.GOARCH]
+	caps.Seccomp = known && actionAvailable(unix.SECCOMP_RET_ERRNO) && actionAvailable(unix.SECCOMP_RET_KILL_PROCESS)
+	caps.UserNotify = known && actionAvailable(unix.SECCOMP_RET_USER_NOTIF)
+	if sets, err := threadCapabilities(); err == nil {
+		caps.EffectiveCaps = uint64(sets[0].Effective) | uint64(sets[1].Effective)<<32
+	}
+	return caps
+}
+
+func actionAvailable(action uint32) bool {
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0, uintptr(unsafe.Pointer(&action)))
+	return errno == 0
+}
+
+func threadCapabilities() (sets [2]unix.CapUserData, err error) {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	err = unix.Capget(&header, &sets[0])
+	return sets, err
+}
+
+// dropThreadCapabilities gives up the calling thread's capabilities. Ambient ones go with the others.
+func dropThreadCapabilities() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	return unix.Capset(&header, &none[0])
+}
