@@ -1,0 +1,153 @@
+package unifiedexec
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// marker gives every process a hard RLIMIT_LOCKS of its own. The kernel enforces nothing by that
+// limit, every descendant inherits it, neither setsid, nor a double fork, nor an empty environment
+// loses it, and nobody without privileges can raise it: so it says whose an orphan is. See
+// docs/design/orphans.md for what else was tried.
+//
+// A limit belongs to the whole process, so the engine lowers its own around each start, and
+// because it may not be allowed to raise it again, values only ever go down.
+type marker struct {
+	mu   sync.Mutex
+	once sync.Once
+	// first bounds the values from above; next is what this process has now.
+	first, next uint64
+}
+
+// marks is one for the whole process, as the limit is.
+var marks marker
+
+const highestMark = 1 << 62
+
+// prepare picks where the values begin: somewhere below the present limit, at random, so that two
+// engines of one user, or one inside the other, do not take each other's processes for their own.
+func (m *marker) prepare() {
+	var limit unix.Rlimit
+	if err := unix.Prlimit(0, unix.RLIMIT_LOCKS, nil, &limit); err != nil {
+		return
+	}
+	top := min(limit.Max, highestMark)
+	if top < 1<<32 {
+		return
+	}
+	var random [8]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return
+	}
+	m.first = top - binary.LittleEndian.Uint64(random[:])%(top/4) - 1
+	m.next = m.first
+}
+
+// start runs f, which starts a process, under a new mark; 0 means that it has none.
+func (m *marker) start(f func() (int, error)) (mark uint64, pid int, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.once.Do(m.prepare)
+	mark = m.lowerLocked()
+	pid, err = f()
+	// The engine must not be its own process's descendant.
+	m.lowerLocked()
+	return mark, pid, err
+}
+
+func (m *marker) lowerLocked() uint64 {
+	if m.next < 2 {
+		return 0
+	}
+	value := m.next - 1
+	if err := unix.Prlimit(0, unix.RLIMIT_LOCKS, &unix.Rlimit{Cur: value, Max: value}, nil); err != nil {
+		return 0
+	}
+	m.next = value
+	return value
+}
+
+// issued is whether a process with this mark descends from one that was started here.
+func (m *marker) issued(mark uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return mark != 0 && mark < m.first
+}
+
+// claims says which process every living descendant belongs to: by its mark, else, when it
+// lowered its own limit, by its parent or its session.
+func claims(procs []*Process, live []procEntry) map[*Process][]procEntry {
+	byMark := make(map[uint64]*Process, len(procs))
+	byPID := make(map[int]*Process, len(procs))
+	for _, p := range procs {
+		if p.mark != 0 {
+			byMark[p.mark] = p
+		}
+		byPID[p.pid] = p
+	}
+	owner := make(map[int]*Process)
+	var rest []procEntry
+	self := os.Getpid()
+	for _, entry := range live {
+		if entry.pid == self {
+			continue
+		}
+		p := byMark[entry.mark]
+		if p == nil {
+			p = byPID[entry.pid]
+			if p != nil && !p.isLeader(entry) {
+				p = nil
+			}
+		}
+		if p == nil {
+			rest = append(rest, entry)
+			continue
+		}
+		owner[entry.pid] = p
+	}
+	inherit(owner, byPID, rest)
+	out := make(map[*Process][]procEntry)
+	for _, entry := range live {
+		if p := owner[entry.pid]; p != nil {
+			out[p] = append(out[p], entry)
+		}
+	}
+	return out
+}
+
+// inherit gives the rest to whom their parents belong, as often as that finds more.
+func inherit(owner map[int]*Process, byPID map[int]*Process, rest []procEntry) {
+	for found := true; found; {
+		found = false
+		for _, entry := range rest {
+			if owner[entry.pid] != nil {
+				continue
+			}
+			p := owner[entry.ppid]
+			if p == nil && marks.issued(entry.mark) {
+				// Only a descendant has a limit this low, so its session is not a stranger's with a number that came round again.
+				p = byPID[entry.session]
+			}
+			if p != nil {
+				owner[entry.pid] = p
+				found = true
+			}
+		}
+	}
+}
+
+// isLeader is whether an entry is the process itself and not a stranger that got its number later.
+func (p *Process) isLeader(entry procEntry) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.reaped && entry.pid == p.pid
+}
+
+// members finds the living processes that belong to p, itself included.
+func (p *Process) members() []procEntry {
+	return claims([]*Process{p}, liveProcesses())[p]
+}

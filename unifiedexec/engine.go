@@ -1,0 +1,280 @@
+package unifiedexec
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	defaultStopGrace  = 3 * time.Second
+	defaultDrainGrace = 50 * time.Millisecond
+)
+
+// Engine runs processes and keeps their table.
+type Engine struct {
+	inherit    []string
+	stopGrace  time.Duration
+	drainGrace time.Duration
+	onStart    func(Info)
+	onExit     func(Info)
+
+	settings atomic.Pointer[settings]
+	table    *table
+	history  history
+	orphans  *orphans
+	events   events
+	// running counts every goroutine of the engine.
+	running sync.WaitGroup
+	// closing is closed by the first Close, closed when everything ended.
+	closeOnce sync.Once
+	closed    chan struct{}
+}
+
+// engines counts the open engines of this process: they share their marks.
+var engines atomic.Int32
+
+// New makes an engine. Unless ReapOrphans asks for one, it starts no goroutine. Close it.
+func New(cfg Config) (*Engine, error) {
+	e := &Engine{
+		inherit: slices.Clone(cfg.Environ), stopGrace: cfg.StopGrace, drainGrace: cfg.DrainGrace,
+		onStart: cfg.OnStart, onExit: cfg.OnExit,
+		orphans: newOrphans(cfg.ReapOrphans), closed: make(chan struct{}),
+	}
+	e.table = newTable(&e.running)
+	if cfg.Environ == nil {
+		e.inherit = os.Environ()
+	}
+	if e.stopGrace <= 0 {
+		e.stopGrace = defaultStopGrace
+	}
+	if e.drainGrace <= 0 {
+		e.drainGrace = defaultDrainGrace
+	}
+	if err := e.Configure(cfg.Settings); err != nil {
+		return nil, err
+	}
+	if cfg.Subreaper {
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			return nil, fmt.Errorf("becoming the parent of orphans: %w", err)
+		}
+	}
+	if cfg.ReapOrphans {
+		e.running.Go(e.orphans.run)
+	}
+	engines.Add(1)
+	return e, nil
+}
+
+// Configure replaces the settings for later commands. A bad setting is a *FieldError and changes nothing.
+func (e *Engine) Configure(s Settings) error {
+	checked, err := complete(s, e.inherit)
+	if err != nil {
+		return err
+	}
+	e.settings.Store(checked)
+	return nil
+}
+
+// Start starts a command and returns it at once. The process is never ended to make room; once
+// it ended it stays as long as Limits say. ctx bounds only the start.
+func (e *Engine) Start(ctx context.Context, c Command) (*Process, error) {
+	p, err := e.start(ctx, c, false)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// start plans, launches and registers. A process of the tool is born with its interaction lock held.
+func (e *Engine) start(ctx context.Context, c Command, tool bool) (*Process, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	settings := e.settings.Load()
+	plan, err := settings.plan(c)
+	if err != nil {
+		return nil, err
+	}
+	id, evicted, err := e.table.reserve(settings.Limits)
+	if err != nil {
+		return nil, err
+	}
+	defer e.running.Done()
+	if evicted != nil {
+		evicted.beginStop(-1, ReasonStopped, "ended to make room for another command")
+	}
+	launched, err := plan.launch(func(argv0 string, argv []string, attr *syscall.ProcAttr) (int, error) {
+		return e.orphans.started(func() (int, error) { return settings.Start(argv0, argv, attr) })
+	})
+	if err != nil {
+		e.table.release(id)
+		return nil, err
+	}
+	p := e.newProcess(id, plan, launched)
+	p.entry.tool = tool
+	if tool {
+		p.turn <- struct{}{}
+	}
+	inserted := e.table.insert(p)
+	e.tell(e.onStart, p)
+	p.begin(plan)
+	if !inserted {
+		p.beginStop(0, ReasonEngineStopped, "")
+		return nil, ErrClosed
+	}
+	return p, nil
+}
+
+// tell queues a callback with what the process is now.
+func (e *Engine) tell(callback func(Info), p *Process) {
+	if callback == nil {
+		return
+	}
+	info := p.Info()
+	e.events.send(e.running.Go, func() { callback(info) })
+}
+
+// ended is called by a process whose record is written.
+func (e *Engine) ended(p *Process) {
+	now := time.Now()
+	e.table.mu.Lock()
+	p.entry.ended = now
+	e.table.mu.Unlock()
+	e.tell(e.onExit, p)
+	e.sweep(now, false)
+}
+
+// Process finds a process that runs or is still kept; else the error is an *UnknownProcessError.
+func (e *Engine) Process(id int32) (*Process, error) { return e.table.get(id) }
+
+// List tells the processes that run or are still kept, sorted by id, with their living descendants.
+func (e *Engine) List() []Info {
+	procs := e.table.all()
+	if len(procs) == 0 {
+		return nil
+	}
+	members := claims(procs, liveProcesses())
+	infos := make([]Info, len(procs))
+	for i, p := range procs {
+		infos[i] = p.Info()
+		infos[i].Descendants = len(slices.DeleteFunc(members[p], func(entry procEntry) bool { return entry.pid == p.pid }))
+	}
+	return infos
+}
+
+// StopAll stops every process and what ended ones left behind; the engine keeps working.
+func (e *Engine) StopAll(ctx context.Context) error {
+	var runs []*stopping
+	for _, p := range e.table.all() {
+		run, _ := p.beginStop(-1, ReasonStopped, "")
+		runs = append(runs, run)
+	}
+	for _, run := range runs {
+		select {
+		case <-run.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// closeMargin is what Close takes beyond the grace time to see that what it killed is gone.
+const closeMargin = 2 * time.Second
+
+// Close ends everything: SIGTERM to all, the grace time, SIGKILL. Each process that still runs gets
+// the record EngineStopped. Later calls return ErrClosed; outputs and records stay
+// readable. When ctx ends first, everything left is killed at once.
+func (e *Engine) Close(ctx context.Context) error {
+	e.closeOnce.Do(func() { go e.shutDown() })
+	select {
+	case <-e.closed:
+		return nil
+	case <-ctx.Done():
+	}
+	for _, p := range e.table.all() {
+		p.beginStop(0, ReasonEngineStopped, "")
+	}
+	select {
+	case <-e.closed:
+		return nil
+	case <-time.After(closeMargin):
+		return fmt.Errorf("closing the engine: %w", ctx.Err())
+	}
+}
+
+// shutDown ends in a bounded time: a process that no kill ends is abandoned.
+func (e *Engine) shutDown() {
+	defer close(e.closed)
+	e.table.mu.Lock()
+	e.table.closed = true
+	e.table.mu.Unlock()
+	e.history.close()
+	procs := e.table.all()
+	var runs []*stopping
+	for _, p := range procs {
+		p.log.release()
+		run, _ := p.beginStop(-1, ReasonEngineStopped, "the engine stopped")
+		runs = append(runs, run)
+	}
+	for _, run := range runs {
+		<-run.done
+	}
+	if engines.Add(-1) == 0 {
+		// While another engine is open, a stray might be its.
+		e.killStrays()
+	}
+	for _, p := range procs {
+		p.abandon()
+	}
+	close(e.orphans.stop)
+	e.running.Wait()
+}
+
+// abandon ends the goroutines of a process that does not end, and of streams that a stranger holds.
+func (p *Process) abandon() {
+	timer := time.NewTimer(terminalDrain + time.Second)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+	case <-timer.C:
+	}
+	_ = p.pidfd.Close() // It may be closed already.
+	for _, pump := range p.pumps {
+		_ = pump.file.Close() // As above.
+	}
+	if p.input != nil {
+		p.input.close()
+	}
+}
+
+// killStrays kills what descends from any process of the engine, also of those long forgotten.
+func (e *Engine) killStrays() {
+	deadline := time.Now().Add(closeMargin)
+	for time.Now().Before(deadline) {
+		var strays []member
+		for _, entry := range liveProcesses() {
+			if entry.pid == os.Getpid() || !marks.issued(entry.mark) {
+				continue
+			}
+			if m, ok := holdMember(entry); ok {
+				strays = append(strays, m)
+			}
+		}
+		if len(strays) == 0 {
+			return
+		}
+		for _, m := range strays {
+			_ = m.signal(unix.SIGKILL) // Whoever may not be signalled is not ours.
+		}
+		awaitAll(strays, func(m member) bool { return awaitPidfd(m.pidfd, deadline) })
+	}
+}

@@ -1,0 +1,209 @@
+package unifiedexec
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	defaultExecYield  = 10 * time.Second
+	defaultStdinYield = 250 * time.Millisecond
+	interruptKey      = "\x03"
+)
+
+// ExecCommand starts a command and returns when it ended or the yield time is over. When ctx ends
+// first, the process keeps running and the error is ctx's.
+func (e *Engine) ExecCommand(ctx context.Context, r ExecCommandRequest) (Result, error) {
+	call, err := e.newCall(r.YieldTimeMS, defaultExecYield, minYield, maxYield, r.MaxOutputTokens)
+	if err != nil {
+		return Result{}, err
+	}
+	p, err := e.start(ctx, r.Command, true)
+	if err != nil {
+		return Result{}, err
+	}
+	defer p.leave()
+	return call.collect(ctx, p)
+}
+
+// WriteStdin feeds or polls a process that ExecCommand left running, or that Start began.
+func (e *Engine) WriteStdin(ctx context.Context, r WriteStdinRequest) (Result, error) {
+	shortest, longest := minYield, maxYield
+	if r.Chars == "" && !r.CloseStdin {
+		shortest, longest = minEmptyPoll, e.settings.Load().Limits.BackgroundPollMax
+	}
+	call, err := e.newCall(r.YieldTimeMS, defaultStdinYield, shortest, longest, r.MaxOutputTokens)
+	if err != nil {
+		return Result{}, err
+	}
+	p, err := e.table.use(r.ProcessID)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := p.enter(ctx); err != nil {
+		return Result{}, err
+	}
+	defer p.leave()
+	// The call that held the lock may have told the end.
+	if _, err := e.table.use(r.ProcessID); err != nil {
+		return Result{}, err
+	}
+	if err := p.feed(ctx, r.Chars, r.CloseStdin); err != nil {
+		return Result{}, err
+	}
+	return call.collect(ctx, p)
+}
+
+// feed writes or interrupts. A process that ended meanwhile is no error: its end is the answer.
+func (p *Process) feed(ctx context.Context, chars string, eof bool) error {
+	if chars == interruptKey && p.terminal == nil {
+		if err := p.signalGroup(unix.SIGINT); err != nil {
+			return err
+		}
+		chars = ""
+	}
+	var err error
+	if chars != "" {
+		_, err = p.Write(ctx, []byte(chars))
+	}
+	if eof && err == nil {
+		err = p.CloseStdin()
+	}
+	if errors.Is(err, ErrStdinClosed) && p.endsNow(ctx) {
+		return nil
+	}
+	return err
+}
+
+// endsNow is whether the process ended, or is about to have its record.
+func (p *Process) endsNow(ctx context.Context) bool {
+	p.mu.Lock()
+	ended := p.endedLocked()
+	p.mu.Unlock()
+	if !ended {
+		return false
+	}
+	select {
+	case <-p.done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (p *Process) enter(ctx context.Context) error {
+	select {
+	case p.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p *Process) leave() { <-p.turn }
+
+// call is one of the two calls with its bounds worked out.
+type call struct {
+	engine    *Engine
+	yield     time.Duration
+	maxTokens int64
+	notices   []string
+}
+
+func (e *Engine) newCall(yieldMS *int64, unset, shortest, longest time.Duration, maxTokens *int64) (call, error) {
+	c := call{engine: e, yield: unset, maxTokens: defaultMaxOutputTokens}
+	if yieldMS != nil {
+		if *yieldMS < 0 {
+			return c, &FieldError{Field: "yield_time_ms", Value: fmt.Sprint(*yieldMS), Problem: "is negative"}
+		}
+		c.yield = time.Duration(min(*yieldMS, int64(longest/time.Millisecond)+1)) * time.Millisecond
+	}
+	if clamped := min(max(c.yield, shortest), longest); clamped != c.yield {
+		c.yield = clamped
+		if yieldMS != nil {
+			c.notices = append(c.notices, fmt.Sprintf("yield_time_ms %d was changed to %d; it must be from %d to %d here",
+				*yieldMS, clamped.Milliseconds(), shortest.Milliseconds(), longest.Milliseconds()))
+		}
+	}
+	if maxTokens != nil {
+		if *maxTokens < 0 {
+			return c, &FieldError{Field: "max_output_tokens", Value: fmt.Sprint(*maxTokens), Problem: "is negative"}
+		}
+		c.maxTokens = *maxTokens
+	}
+	if most := e.settings.Load().Limits.MaxOutputTokens; most > 0 && c.maxTokens > most {
+		if maxTokens != nil {
+			c.notices = append(c.notices, fmt.Sprintf("max_output_tokens %d was changed to %d, the most that is allowed", c.maxTokens, most))
+		}
+		c.maxTokens = most
+	}
+	return c, nil
+}
+
+// collect waits for the end or the yield time and takes what was written since the last result.
+func (c call) collect(ctx context.Context, p *Process) (Result, error) {
+	began := time.Now()
+	timer := time.NewTimer(c.yield)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+	case <-timer.C:
+	case <-ctx.Done():
+		return Result{}, ctx.Err()
+	}
+	return c.take(p, began), nil
+}
+
+func (c call) take(p *Process, began time.Time) Result {
+	result := Result{ChunkID: newChunkID(), ProcessID: p.id, Notices: c.notices}
+	rec, ended := p.Exit()
+	size := p.log.size()
+	to := size.end
+	if ended {
+		to = size.settledAt
+		result.Exit, result.ProcessID = &rec, 0
+	}
+	out := p.log.span(p.delivered, to)
+	if !ended {
+		out.holdBack()
+	}
+	p.delivered = max(p.delivered, out.to)
+	result.Output, result.OriginalTokenCount = render(out, c.maxTokens)
+	result.WallTime = time.Since(began)
+	if ended {
+		c.engine.told(p)
+	}
+	return result
+}
+
+// holdBack leaves the beginning of a character at the end to the next result.
+func (s *span) holdBack() {
+	last := &s.head
+	if s.omitted > 0 {
+		last = &s.tail
+	}
+	whole := wholeRunes(*last)
+	s.to -= uint64(len(*last) - whole)
+	*last = (*last)[:whole]
+}
+
+// told notes that a result told the end of a process.
+func (e *Engine) told(p *Process) {
+	e.table.mu.Lock()
+	p.entry.delivered = true
+	e.table.mu.Unlock()
+	e.sweep(time.Now(), false)
+}
+
+// newChunkID makes six hexadecimal digits.
+func newChunkID() string {
+	var b [3]byte
+	_, _ = rand.Read(b[:]) // It never fails.
+	return hex.EncodeToString(b[:])
+}

@@ -1,0 +1,122 @@
+package unifiedexec
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// patience bounds every wait of the tests; nothing is expected to take that long.
+const patience = 60 * time.Second
+
+func newEngine(t *testing.T, cfg Config) *Engine {
+	t.Helper()
+	if cfg.Settings.Workdir == "" {
+		cfg.Settings.Workdir = t.TempDir()
+	}
+	if cfg.Settings.Shell == (ShellSettings{}) {
+		cfg.Settings.Shell.Login = LoginForbidden
+	}
+	e, err := New(cfg)
+	if err != nil {
+		t.Fatalf("New: %v", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := e.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return e
+}
+
+func testContext(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func start(t *testing.T, e *Engine, c Command) *Process {
+	t.Helper()
+	p, err := e.Start(testContext(t), c)
+	if err != nil {
+		t.Fatalf("Start(%+v): %v", c, err)
+	}
+	return p
+}
+
+func waitExit(t *testing.T, p *Process) ExitRecord {
+	t.Helper()
+	select {
+	case <-p.Done():
+	case <-time.After(patience):
+		t.Fatalf("process %d did not end", p.ID())
+	}
+	rec, ok := p.Exit()
+	if !ok {
+		t.Fatalf("process %d is done and has no record", p.ID())
+	}
+	return rec
+}
+
+// readAll reads what one stream (0: all) wrote, as far as wait says; gaps fail the test.
+func readAll(t *testing.T, p *Process, o ReaderOptions, stream Stream) string {
+	t.Helper()
+	r := p.NewReader(o)
+	defer r.Close()
+	ctx := testContext(t)
+	var out bytes.Buffer
+	for {
+		c, err := r.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return out.String()
+		}
+		if err != nil {
+			t.Fatalf("Next: %v", err)
+		}
+		if c.GapTo != 0 {
+			t.Fatalf("gap from %d to %d", c.Offset, c.GapTo)
+		}
+		if stream == 0 || c.Stream == stream {
+			out.Write(c.Data)
+		}
+	}
+}
+
+func exec(t *testing.T, e *Engine, c Command, yieldMS int64) Result {
+	t.Helper()
+	r, err := e.ExecCommand(testContext(t), ExecCommandRequest{Command: c, YieldTimeMS: &yieldMS})
+	if err != nil {
+		t.Fatalf("ExecCommand(%q): %v", c.Script, err)
+	}
+	return r
+}
+
+func writeStdin(t *testing.T, e *Engine, id int32, chars string, yieldMS int64) Result {
+	t.Helper()
+	r, err := e.WriteStdin(testContext(t), WriteStdinRequest{ProcessID: id, Chars: chars, YieldTimeMS: &yieldMS})
+	if err != nil {
+		t.Fatalf("WriteStdin(%d, %q): %v", id, chars, err)
+	}
+	return r
+}
+
+// running tells which live processes have a word in their command line.
+func running(t *testing.T, word string) []int {
+	t.Helper()
+	var pids []int
+	for _, entry := range liveProcesses() {
+		line, err := os.ReadFile("/proc/" + itoa(entry.pid) + "/cmdline")
+		if err == nil && strings.Contains(string(bytes.ReplaceAll(line, []byte{0}, []byte(" "))), word) {
+			pids = append(pids, entry.pid)
+		}
+	}
+	return pids
+}

@@ -1,0 +1,111 @@
+package unifiedexec
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+)
+
+// history decides how long ended processes are kept. It has a timer while there are any, and nothing otherwise.
+type history struct {
+	mu     sync.Mutex
+	timer  *time.Timer
+	closed bool
+}
+
+// arm makes sure that somebody looks again after a while.
+func (h *history) arm(after time.Duration, sweep func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.timer == nil && !h.closed {
+		h.timer = time.AfterFunc(after, func() {
+			h.mu.Lock()
+			h.timer = nil
+			h.mu.Unlock()
+			sweep()
+		})
+	}
+}
+
+func (h *history) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	if h.timer != nil {
+		h.timer.Stop()
+		h.timer = nil
+	}
+}
+
+// sweepSlack is how many processes may be kept beyond the limit before somebody walks /proc to see
+// what they left behind; the walk is for all of them at once.
+const sweepSlack = 16
+
+// sweep forgets ended processes beyond the limits. One whose descendants live is kept, since it is
+// through it that they can be seen and stopped; of such there are at most MaxProcesses, and the
+// oldest beyond are stopped.
+func (e *Engine) sweep(now time.Time, expired bool) {
+	limits := e.settings.Load().Limits
+	surplus, left := e.table.surplus(limits, now)
+	if left {
+		e.history.arm(limits.EndedTime, func() { e.sweep(time.Now(), true) })
+	}
+	if len(surplus) == 0 || (!expired && len(surplus) < sweepSlack) {
+		return
+	}
+	holders := claims(surplus, liveProcesses())
+	for _, p := range e.table.forget(surplus, limits, now.Add(limits.EndedTime), func(p *Process) bool {
+		return len(holders[p]) > 0 || p.log.size().open
+	}) {
+		p.beginStop(-1, ReasonStopped, "")
+	}
+}
+
+// surplus picks ended processes beyond the limits, and tells whether any are kept at all.
+func (t *table) surplus(l Limits, now time.Time) (surplus []*Process, any bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var ended []*Process
+	for _, p := range t.procs {
+		any = any || p.entry.settledDown()
+		if p.entry.settledDown() && !p.entry.heldUntil.After(now) {
+			ended = append(ended, p)
+		}
+	}
+	slices.SortFunc(ended, func(a, b *Process) int { return b.entry.ended.Compare(a.entry.ended) })
+	kept := 0
+	for i, p := range ended {
+		kept += p.log.size().kept
+		if i >= l.EndedProcesses || kept > l.EndedBytes || now.Sub(p.entry.ended) >= l.EndedTime {
+			return ended[i:], any
+		}
+	}
+	return nil, any
+}
+
+// forget drops what nothing is left of and keeps the rest until then. It returns those that are too many.
+func (t *table) forget(surplus []*Process, l Limits, until time.Time, left func(*Process) bool) (tooMany []*Process) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range surplus {
+		switch {
+		case t.procs[p.id] != p:
+		case left(p):
+			p.entry.heldUntil = until
+		default:
+			t.forgetLocked(p)
+		}
+	}
+	var held []*Process
+	for _, p := range t.procs {
+		if !p.entry.heldUntil.IsZero() {
+			held = append(held, p)
+		}
+	}
+	if len(held) <= l.MaxProcesses {
+		return nil
+	}
+	slices.SortFunc(held, func(a, b *Process) int { return cmp.Compare(a.entry.used, b.entry.used) })
+	return held[:len(held)-l.MaxProcesses]
+}

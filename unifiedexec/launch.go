@@ -1,0 +1,212 @@
+package unifiedexec
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+)
+
+// stdio is the descriptors of a start: the child's are closed once it runs, ours belong to the process.
+type stdio struct {
+	child []*os.File
+	// input is nil when the process reads /dev/null.
+	input    *os.File
+	terminal *os.File
+	outputs  []output
+}
+
+type output struct {
+	file   *os.File
+	stream Stream
+}
+
+func (s *stdio) closeChild() {
+	for _, f := range s.child {
+		f.Close()
+	}
+	s.child = nil
+}
+
+func (s *stdio) closeAll() {
+	s.closeChild()
+	if s.input != nil {
+		s.input.Close()
+	}
+	for _, o := range s.outputs {
+		o.file.Close()
+	}
+}
+
+// open makes the descriptors of a plan.
+func (p plan) open() (s stdio, err error) {
+	defer func() {
+		if err != nil {
+			s.closeAll()
+		}
+	}()
+	if p.tty {
+		err = s.openTerminal(p.size)
+	} else {
+		err = s.openPipes(p.stdin)
+	}
+	if err == nil && p.script != "" {
+		err = s.openScript(p.script)
+	}
+	return s, err
+}
+
+func (s *stdio) openTerminal(size Size) error {
+	master, slave, err := pty.Open()
+	if err != nil {
+		return &StartError{Op: "pty", Errno: errnoOf(err)}
+	}
+	s.child = []*os.File{slave, slave, slave}
+	s.terminal = master
+	s.outputs = []output{{file: master, stream: StreamTTY}}
+	if err := pty.Setsize(master, &pty.Winsize{Rows: size.Rows, Cols: size.Columns}); err != nil {
+		return &StartError{Op: "pty", Errno: errnoOf(err)}
+	}
+	return nil
+}
+
+func (s *stdio) openPipes(mode StdinMode) error {
+	if mode == StdinNull {
+		null, err := os.Open(os.DevNull)
+		if err != nil {
+			return &StartError{Op: "pipe", Path: os.DevNull, Errno: errnoOf(err)}
+		}
+		s.child = append(s.child, null)
+	} else {
+		read, write, err := pipe()
+		if err != nil {
+			return err
+		}
+		s.child = append(s.child, read.blocking())
+		s.input = write.pollable()
+	}
+	for _, stream := range []Stream{StreamStdout, StreamStderr} {
+		read, write, err := pipe()
+		if err != nil {
+			return err
+		}
+		s.outputs = append(s.outputs, output{file: read.pollable(), stream: stream})
+		s.child = append(s.child, write.blocking())
+	}
+	return nil
+}
+
+// openScript puts a script that no argument can hold where the shell reads it.
+func (s *stdio) openScript(script string) error {
+	fd, err := unix.MemfdCreate("script", unix.MFD_CLOEXEC)
+	if err != nil {
+		return &StartError{Op: "memfd", Errno: errnoOf(err)}
+	}
+	f := os.NewFile(uintptr(fd), "script")
+	s.child = append(s.child, f)
+	if _, err := f.WriteString(script); err != nil {
+		return &StartError{Op: "memfd", Errno: errnoOf(err)}
+	}
+	if _, err := f.Seek(0, 0); err != nil {
+		return &StartError{Op: "memfd", Errno: errnoOf(err)}
+	}
+	return nil
+}
+
+// descriptor is one end of a pipe before it is decided who waits on it.
+type descriptor int
+
+// pipe is made by hand because os.Pipe would make the child's end non-blocking too.
+func pipe() (read, write descriptor, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return 0, 0, &StartError{Op: "pipe", Errno: errnoOf(err)}
+	}
+	return descriptor(fds[0]), descriptor(fds[1]), nil
+}
+
+func (d descriptor) blocking() *os.File { return os.NewFile(uintptr(d), "pipe") }
+
+func (d descriptor) pollable() *os.File {
+	_ = unix.SetNonblock(int(d), true) // It cannot fail on a descriptor that was just made.
+	return os.NewFile(uintptr(d), "pipe")
+}
+
+// launched is a process that runs and is not watched yet.
+type launched struct {
+	stdio
+	pid   int
+	mark  uint64
+	pidfd *os.File
+}
+
+// launch starts a plan's program as the leader of a session of its own.
+func (p plan) launch(start StartFunc) (launched, error) {
+	s, err := p.open()
+	if err != nil {
+		return launched{}, err
+	}
+	defer s.closeChild()
+	pidfd := -1
+	attr := &syscall.ProcAttr{Dir: p.dir, Env: p.env, Sys: &syscall.SysProcAttr{Setsid: true, Setctty: p.tty, PidFD: &pidfd}}
+	for _, f := range s.child {
+		fd := f.Fd()
+		_ = unix.SetNonblock(int(fd), false) // The child must not find a descriptor that says EAGAIN.
+		attr.Files = append(attr.Files, fd)
+	}
+	mark, pid, err := marks.start(func() (int, error) { return start(p.program, p.argv, attr) })
+	if err != nil {
+		s.closeAll()
+		return launched{}, p.startError(err)
+	}
+	l := launched{stdio: s, pid: pid, mark: mark}
+	if pidfd < 0 {
+		pidfd, err = unix.PidfdOpen(pid, 0)
+	}
+	if err == nil {
+		l.pidfd, err = newPidfd(pidfd)
+	}
+	if err != nil {
+		// Nobody could ever wait for it, so it must not go on.
+		_ = unix.Kill(-pid, unix.SIGKILL)
+		_, _ = waitid(unix.P_PID, pid, unix.WEXITED, nil)
+		l.closeAll()
+		return launched{}, fmt.Errorf("watching process %d: %w", pid, err)
+	}
+	return l, nil
+}
+
+// startError says what the kernel refused. It does not tell the folder from the program, so the folder is looked at again.
+func (p plan) startError(err error) error {
+	var errno syscall.Errno
+	var already *StartError
+	switch {
+	case errors.As(err, &already):
+		return err
+	case !isErrno(err, &errno):
+		return fmt.Errorf("starting %q: %w", p.program, err)
+	case errno == syscall.EAGAIN || errno == syscall.ENOMEM:
+		return &StartError{Op: "fork", Errno: errno}
+	}
+	if dirErr := checkDir(p.dir); dirErr != nil {
+		return dirErr
+	}
+	failed := &StartError{Op: "exec", Path: p.program, Errno: errno}
+	if errno == syscall.ENOENT && executable(p.program) == 0 {
+		failed.Detail = "the program is there, its interpreter or loader is not"
+	}
+	if errno == syscall.E2BIG {
+		failed.Detail = "one argument may hold 131071 bytes; a script may be larger"
+	}
+	return failed
+}
+
+// isErrno is whether an error is the kernel's bare answer and not the starter's own, which may wrap one.
+func isErrno(err error, errno *syscall.Errno) bool {
+	bare, ok := err.(syscall.Errno) //nolint:errorlint // a wrapped errno is another error on purpose
+	*errno = bare
+	return ok
+}

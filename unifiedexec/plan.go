@@ -1,0 +1,171 @@
+package unifiedexec
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// plan is a checked command: exactly what will be started.
+type plan struct {
+	display string
+	program string
+	argv    []string
+	env     []string
+	dir     string
+	tty     bool
+	size    Size
+	stdin   StdinMode
+	data    []byte
+	// script is set when it is too large for an argument and waits at scriptFD.
+	script  string
+	timeout time.Duration
+	// retain is how much output is kept.
+	retain int
+}
+
+// plan checks a command against the settings.
+func (s *settings) plan(c Command) (plan, error) {
+	if err := checkCommand(c); err != nil {
+		return plan{}, err
+	}
+	p := plan{
+		tty: c.TTY, size: c.Size, stdin: c.Stdin, data: c.StdinData, timeout: c.Timeout,
+		dir:    clean(s.Workdir, c.Workdir),
+		retain: s.Limits.OutputBytes,
+	}
+	if p.tty && p.size == (Size{}) {
+		p.size = Size{Rows: 24, Columns: 80}
+	}
+	if err := checkDir(p.dir); err != nil {
+		return plan{}, err
+	}
+	sh, err := s.shellFor(c.Shell)
+	if err != nil {
+		return plan{}, err
+	}
+	p.env = s.environ(sh.path, p.dir, c.Env)
+	if c.Argv != nil {
+		p.display, p.argv = quoteArgv(c.Argv), c.Argv
+		p.program, err = findProgram(c.Argv[0], p.dir, lookup(p.env, "PATH"))
+		return p, err
+	}
+	login, err := s.login(c.Login)
+	if err != nil {
+		return plan{}, err
+	}
+	p.display, p.program = c.Script, sh.path
+	argv, large := sh.argv(c.Script, login)
+	p.argv = argv
+	if large {
+		p.script = c.Script
+	}
+	return p, nil
+}
+
+func (s *settings) login(request *bool) (bool, error) {
+	allowed := s.Shell.Login != LoginForbidden
+	if request == nil {
+		return allowed, nil
+	}
+	if *request && !allowed {
+		return false, &FieldError{Field: "login", Problem: "login shell is disabled by config; omit `login` or set it to false."}
+	}
+	return *request, nil
+}
+
+// checkCommand checks what needs no look at the machine.
+func checkCommand(c Command) error {
+	if (c.Script == "") == (len(c.Argv) == 0) {
+		return &FieldError{Field: "script", Problem: "exactly one of script and argv must say what to run"}
+	}
+	if strings.ContainsRune(c.Script, 0) {
+		return &FieldError{Field: "script", Problem: "holds a NUL byte"}
+	}
+	if len(c.Argv) > 0 && c.Argv[0] == "" {
+		return &FieldError{Field: "argv", Problem: "the program's name is empty"}
+	}
+	if slices.ContainsFunc(c.Argv, func(arg string) bool { return strings.ContainsRune(arg, 0) }) {
+		return &FieldError{Field: "argv", Problem: "holds a NUL byte"}
+	}
+	if strings.ContainsRune(c.Workdir, 0) {
+		return &FieldError{Field: "workdir", Problem: "holds a NUL byte"}
+	}
+	if c.Script == "" && c.Shell != "" {
+		return &FieldError{Field: "shell", Value: shorten(c.Shell), Problem: "only scripts run in a shell"}
+	}
+	if c.Script == "" && c.Login != nil {
+		return &FieldError{Field: "login", Problem: "only scripts run in a shell"}
+	}
+	if c.Timeout < 0 {
+		return &FieldError{Field: "timeout", Value: c.Timeout.String(), Problem: "is negative"}
+	}
+	if err := checkStdio(c); err != nil {
+		return err
+	}
+	return checkOverrides(c.Env)
+}
+
+func checkStdio(c Command) error {
+	switch {
+	case c.Stdin < StdinNull || c.Stdin > StdinData:
+		return &FieldError{Field: "stdin", Problem: "unknown mode"}
+	case c.Stdin != StdinData && len(c.StdinData) > 0:
+		return &FieldError{Field: "stdin_data", Problem: "is only for the mode that sends it"}
+	case c.TTY && c.Stdin == StdinData:
+		return &FieldError{Field: "stdin_data", Problem: "a terminal has no end of input; write to the process instead"}
+	case !c.TTY && c.Size != (Size{}):
+		return &FieldError{Field: "size", Problem: "is only for a terminal"}
+	case (c.Size.Rows == 0) != (c.Size.Columns == 0):
+		return &FieldError{Field: "size", Problem: "needs both rows and columns"}
+	}
+	return nil
+}
+
+// checkDir makes a missing folder an error of its own: the kernel's answer to the start would not say whether it meant the
+// folder or the program.
+func checkDir(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return &StartError{Op: "chdir", Path: dir, Errno: errnoOf(err)}
+	}
+	if !info.IsDir() {
+		return &StartError{Op: "chdir", Path: dir, Errno: syscall.ENOTDIR}
+	}
+	return nil
+}
+
+// findProgram resolves a program as a shell in dir would.
+func findProgram(name, dir, path string) (string, error) {
+	if strings.Contains(name, "/") {
+		program := clean(dir, name)
+		if errno := executable(program); errno != 0 {
+			return "", &StartError{Op: "exec", Path: program, Errno: errno}
+		}
+		return program, nil
+	}
+	found := &StartError{Op: "exec", Path: name, Errno: syscall.ENOENT, Detail: "not found in PATH"}
+	for _, entry := range filepath.SplitList(path) {
+		program := filepath.Join(clean(dir, entry), name)
+		switch executable(program) {
+		case 0:
+			return program, nil
+		case syscall.EACCES:
+			found = &StartError{Op: "exec", Path: program, Errno: syscall.EACCES}
+		}
+	}
+	return "", found
+}
+
+// errnoOf is the kernel's part of an error of package os.
+func errnoOf(err error) syscall.Errno {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return syscall.EIO
+}

@@ -1,0 +1,319 @@
+package unifiedexec
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminalDrain is how long the end of a terminal is waited for after its process ended. The kernel hangs
+// the terminal up with its session's leader, so the end comes at once, but from another thread of the kernel.
+const terminalDrain = 2 * time.Second
+
+// Process is one command, on a terminal or on pipes.
+type Process struct {
+	engine   *Engine
+	id       int32
+	display  string
+	program  string
+	dir      string
+	pid      int
+	mark     uint64
+	started  time.Time
+	log      *outputLog
+	pumps    []*pump
+	input    *input
+	terminal *os.File
+	// pidfd belongs to run, which closes it.
+	pidfd *os.File
+	done  chan struct{}
+	// turn is the interaction lock: held by the call that feeds or polls.
+	turn chan struct{}
+	// delivered is how much of the output results have told; guarded by turn.
+	delivered uint64
+
+	mu sync.Mutex
+	// reaped is set in the moment in which the kernel may give the process id to somebody else.
+	reaped bool
+	// cause is why the engine ended it; empty when it did not.
+	cause        ExitReason
+	causeMessage string
+	inputClosed  bool
+	exit         *ExitRecord
+	stop         *stopping
+	deadline     *time.Timer
+
+	// entry is guarded by the table.
+	entry entry
+}
+
+// ID is the process's number in the table, 1000 to 99999.
+func (p *Process) ID() int32 { return p.id }
+
+// Done is closed once the exit record is there: the process ended and what it wrote is in the log.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Exit returns the exit record; false while there is none.
+func (p *Process) Exit() (ExitRecord, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.exit == nil {
+		return ExitRecord{}, false
+	}
+	return *p.exit, true
+}
+
+// Info tells what the process is now; Descendants is left 0.
+func (p *Process) Info() Info {
+	size := p.log.size()
+	info := Info{
+		ID: p.id, State: StateRunning, Command: p.display, Program: p.program, Workdir: p.dir,
+		TTY: p.terminal != nil, StartTime: p.started, PID: p.pid,
+		OutputBytes: size.end, DroppedBytes: size.dropped, OutputOpen: size.open,
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	info.StdinOpen = p.input != nil && !p.input.fed && !p.inputClosed && p.exit == nil
+	if p.exit != nil {
+		rec := *p.exit
+		info.State, info.Exit = StateExited, &rec
+	}
+	return info
+}
+
+// NewReader makes a cursor into the output. Close it.
+func (p *Process) NewReader(o ReaderOptions) *Reader { return p.log.newReader(o) }
+
+// Write feeds the terminal or the open stdin. It blocks while the process does not read; ctx ends that.
+func (p *Process) Write(ctx context.Context, data []byte) (int, error) {
+	p.mu.Lock()
+	open := p.input != nil && !p.input.fed && !p.inputClosed && p.exit == nil
+	p.mu.Unlock()
+	if !open {
+		return 0, ErrStdinClosed
+	}
+	return p.input.write(ctx, data)
+}
+
+// endOfFile is the character that ends the input of a terminal in its default mode.
+const endOfFile = 4
+
+// CloseStdin ends the input: it closes the pipe, or types the terminal's end-of-file character, after
+// which the terminal still takes input. Closing twice is no error.
+func (p *Process) CloseStdin() error {
+	if p.input == nil || p.input.fed {
+		return ErrStdinClosed
+	}
+	if p.terminal != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, err := p.Write(ctx, []byte{endOfFile})
+		return err
+	}
+	p.closeInput()
+	return nil
+}
+
+func (p *Process) closeInput() {
+	p.mu.Lock()
+	first := !p.inputClosed
+	p.inputClosed = true
+	p.mu.Unlock()
+	if first && p.input != nil {
+		p.input.close()
+	}
+}
+
+// Resize changes the terminal's size.
+func (p *Process) Resize(s Size) error {
+	if p.terminal == nil {
+		return ErrNotTerminal
+	}
+	if s.Rows == 0 || s.Columns == 0 {
+		return &FieldError{Field: "size", Value: fmt.Sprintf("%dx%d", s.Rows, s.Columns), Problem: "needs both rows and columns"}
+	}
+	return p.terminalIoctl(func(fd int) error {
+		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: s.Rows, Col: s.Columns})
+	})
+}
+
+// foreground is the process group that the terminal's keys reach.
+func (p *Process) foreground() (group int, err error) {
+	err = p.terminalIoctl(func(fd int) error {
+		var err error
+		group, err = unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+		return err
+	})
+	return group, err
+}
+
+// terminalIoctl runs f on the terminal's descriptor; a terminal that is gone is ErrStdinClosed.
+func (p *Process) terminalIoctl(f func(fd int) error) error {
+	conn, err := p.terminal.SyscallConn()
+	if err != nil {
+		return ErrStdinClosed
+	}
+	var result error
+	if err := conn.Control(func(fd uintptr) { result = f(int(fd)) }); err != nil {
+		return ErrStdinClosed
+	}
+	return os.NewSyscallError("ioctl", result)
+}
+
+// newProcess dresses what was launched; it is watched only after begin.
+func (e *Engine) newProcess(id int32, plan plan, l launched) *Process {
+	p := &Process{
+		engine: e, id: id, display: plan.display, program: plan.program, dir: plan.dir,
+		pid: l.pid, mark: l.mark, started: time.Now(), pidfd: l.pidfd, terminal: l.terminal,
+		log:  newOutputLog(plan.retain, len(l.outputs)),
+		done: make(chan struct{}), turn: make(chan struct{}, 1),
+	}
+	for _, o := range l.outputs {
+		p.pumps = append(p.pumps, newPump(o.file, o.stream, p.log))
+	}
+	switch {
+	case l.terminal != nil:
+		p.input = newInput(l.terminal, true, false)
+	case l.input != nil:
+		p.input = newInput(l.input, false, plan.stdin == StdinData)
+	}
+	return p
+}
+
+// begin starts the goroutines of a process. They end with it, with its output, or with the engine.
+func (p *Process) begin(plan plan) {
+	for _, pump := range p.pumps {
+		p.engine.running.Go(pump.run)
+	}
+	if plan.stdin == StdinData {
+		p.engine.running.Go(func() {
+			// Whoever stops reading early does not want the rest.
+			_, _ = p.input.write(context.Background(), plan.data)
+			p.closeInput()
+		})
+	}
+	if plan.timeout > 0 {
+		p.mu.Lock()
+		p.deadline = time.AfterFunc(plan.timeout, func() {
+			p.beginStop(-1, ReasonTimedOut, fmt.Sprintf("its timeout of %s was over", plan.timeout))
+		})
+		p.mu.Unlock()
+	}
+	p.engine.running.Go(p.run)
+}
+
+// run waits for the end and writes the record.
+func (p *Process) run() {
+	status, usage, err := p.await()
+	ended := time.Now()
+	p.mu.Lock()
+	if p.deadline != nil {
+		p.deadline.Stop()
+	}
+	p.mu.Unlock()
+	p.engine.orphans.kick()
+	p.drain()
+	rec := p.record(status, err)
+	rec.StartTime, rec.EndTime = p.started, ended
+	rec.UserTime, rec.SystemTime = time.Duration(usage.Utime.Nano()), time.Duration(usage.Stime.Nano())
+	rec.MaxRSS = usage.Maxrss << 10
+	p.pidfd.Close()
+	if p.input != nil && !p.input.fed {
+		p.closeInput()
+	}
+	p.mu.Lock()
+	p.exit = &rec
+	p.mu.Unlock()
+	p.log.settle()
+	p.engine.ended(p)
+	close(p.done)
+}
+
+// await waits in the poller and reaps.
+func (p *Process) await() (status childStatus, usage unix.Rusage, err error) {
+	conn, err := p.pidfd.SyscallConn()
+	if err != nil {
+		return status, usage, err
+	}
+	var failed error
+	err = conn.Read(func(fd uintptr) bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		status, failed = waitid(unix.P_PIDFD, int(fd), unix.WEXITED|unix.WNOHANG, &usage)
+		p.reaped = failed != nil || status.pid != 0
+		if p.reaped {
+			p.engine.orphans.reaped(p.pid)
+		}
+		return p.reaped
+	})
+	if err == nil {
+		err = failed
+	}
+	return status, usage, err
+}
+
+// endedLocked is whether the kernel already knows the end; what is done to the process now is not its cause.
+func (p *Process) endedLocked() bool {
+	if p.reaped {
+		return true
+	}
+	ended := false
+	conn, err := p.pidfd.SyscallConn()
+	if err != nil {
+		return true
+	}
+	err = conn.Control(func(fd uintptr) { ended = pidfdEnded(int(fd)) })
+	return ended || err != nil
+}
+
+// drain waits until everything that the process wrote is in the log, and then a moment for the
+// end of the streams, which a surviving descendant may hold open for as long as it likes.
+func (p *Process) drain() {
+	grace := p.engine.drainGrace
+	if p.terminal != nil {
+		grace = max(grace, terminalDrain)
+	}
+	for _, pump := range p.pumps {
+		select {
+		case <-pump.ended:
+		case <-pump.drained():
+		}
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	for _, pump := range p.pumps {
+		select {
+		case <-pump.ended:
+		case <-timer.C:
+			return
+		}
+	}
+}
+
+// record says what the end was. What the engine did counts as the reason only if it came before the end.
+func (p *Process) record(status childStatus, err error) ExitRecord {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	rec := ExitRecord{Reason: ReasonExited, Code: int(status.status), Message: p.causeMessage}
+	switch {
+	case err != nil:
+		rec.Code = -1
+		rec.Message = "its exit status is not known: " + err.Error()
+	case status.code != cldExited:
+		rec.Reason = ReasonSignaled
+		rec.Code = 128 + int(status.status)
+		rec.Signal = signalName(syscall.Signal(status.status))
+		if status.code == cldDumped && rec.Message == "" {
+			rec.Message = "core dumped"
+		}
+	}
+	if p.cause != "" {
+		rec.Reason = p.cause
+	}
+	return rec
+}

@@ -1,0 +1,153 @@
+package unifiedexec
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+func TestExitRecord(t *testing.T) {
+	type want struct {
+		Reason ExitReason
+		Code   int
+		Signal string
+	}
+	cases := map[string]struct {
+		reason string
+		script string
+		want   want
+	}{
+		"Zero":    {"a command that ends by itself has its own code", "true", want{ReasonExited, 0, ""}},
+		"Seven":   {"a command that ends by itself has its own code", "exit 7", want{ReasonExited, 7, ""}},
+		"300":     {"the kernel keeps eight bits", "exit 300", want{ReasonExited, 44, ""}},
+		"Pipe":    {"piped commands keep their true exit code", "set -o pipefail; (exit 3) | cat", want{ReasonExited, 3, ""}},
+		"Kill":    {"128 and the signal's number in both forms", "kill -KILL $$", want{ReasonSignaled, 137, "SIGKILL"}},
+		"Term":    {"128 and the signal's number in both forms", "kill -TERM $$", want{ReasonSignaled, 143, "SIGTERM"}},
+		"Segv":    {"128 and the signal's number in both forms", "kill -SEGV $$", want{ReasonSignaled, 139, "SIGSEGV"}},
+		"Int":     {"128 and the signal's number in both forms", "kill -INT $$", want{ReasonSignaled, 130, "SIGINT"}},
+		"Missing": {"a program that a shell does not find is the shell's own code", "no-such-program-here", want{ReasonExited, 127, ""}},
+	}
+	for name, tc := range cases {
+		for _, tty := range []bool{false, true} {
+			t.Run(name+"/tty="+strconv.FormatBool(tty), func(t *testing.T) {
+				e := newEngine(t, Config{})
+				rec := waitExit(t, start(t, e, Command{Script: tc.script, TTY: tty}))
+				if diff := cmp.Diff(tc.want, want{rec.Reason, rec.Code, rec.Signal}); diff != "" {
+					t.Errorf("%s: record (-want +got):\n%s", tc.reason, diff)
+				}
+				if rec.StartTime.IsZero() || rec.EndTime.Before(rec.StartTime) {
+					t.Errorf("times %v, %v", rec.StartTime, rec.EndTime)
+				}
+			})
+		}
+	}
+}
+
+func TestStreams(t *testing.T) {
+	e := newEngine(t, Config{})
+	p := start(t, e, Command{Script: "echo out; echo err >&2"})
+	if got := readAll(t, p, ReaderOptions{}, StreamStdout); got != "out\n" {
+		t.Errorf("stdout %q", got)
+	}
+	if got := readAll(t, p, ReaderOptions{}, StreamStderr); got != "err\n" {
+		t.Errorf("stderr %q", got)
+	}
+	p = start(t, e, Command{Script: "echo out; echo err >&2; stty size; test -t 0 && test -t 1 && tty", TTY: true})
+	got := readAll(t, p, ReaderOptions{}, StreamTTY)
+	if !strings.HasPrefix(got, "out\r\nerr\r\n24 80\r\n/dev/pts/") {
+		t.Errorf("tty %q", got)
+	}
+}
+
+func TestBackgroundGrandchild(t *testing.T) {
+	e := newEngine(t, Config{})
+	r := exec(t, e, Command{Script: "(sleep 2; echo late) & echo started"}, 30_000)
+	if r.Exit == nil || r.Exit.Code != 0 || r.Output != "started\n" || r.ProcessID != 0 {
+		t.Fatalf("result %+v, want the end and %q", r, "started\n")
+	}
+	if r.WallTime > 1500*time.Millisecond {
+		t.Errorf("the call waited %s for a grandchild", r.WallTime)
+	}
+	list := e.List()
+	if len(list) != 1 || list[0].Descendants == 0 || list[0].Exit == nil || !list[0].OutputOpen {
+		t.Fatalf("List = %+v, want the ended process with its descendant", list)
+	}
+	p, err := e.Process(list[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := readAll(t, p, ReaderOptions{Wait: WaitClosed}, 0); got != "started\nlate\n" {
+		t.Errorf("output %q, want what came late too", got)
+	}
+}
+
+func TestStopLeavesNothing(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		script string
+	}{
+		"Background": {"a background process of the same group", "sleep 98761 & wait"},
+		"Setsid":     {"a session of its own", "setsid sleep 98761 & sleep 98761 & wait"},
+		"Orphan":     {"a double fork: the parent is gone", "(setsid sleep 98761 & exit) ; sleep 98761"},
+		"Ignoring":   {"one that ignores the question", "trap '' TERM; sleep 98761 & wait; sleep 98761"},
+		"CleanEnv":   {"no environment, a session of its own, an orphan", "(env -i /usr/bin/setsid -f /bin/sleep 98761); sleep 98761"},
+		"Closed":     {"no descriptor left", "(setsid -f sleep 98761 </dev/null >/dev/null 2>&1); sleep 98761"},
+		"Stopped":    {"a stopped process hears the question", "sleep 98761 & kill -STOP $!; wait"},
+	}
+	for name, tc := range cases {
+		for _, tty := range []bool{false, true} {
+			t.Run(name+"/tty="+strconv.FormatBool(tty), func(t *testing.T) {
+				e := newEngine(t, Config{StopGrace: 300 * time.Millisecond})
+				p := start(t, e, Command{Script: tc.script, TTY: tty})
+				for deadline := time.Now().Add(patience); len(running(t, "sleep 98761")) == 0; {
+					if time.Now().After(deadline) {
+						t.Fatal("the command did not start its child")
+					}
+					time.Sleep(5 * time.Millisecond)
+				}
+				time.Sleep(100 * time.Millisecond)
+				rec, was, err := p.Stop(testContext(t), -1)
+				if err != nil || !was || rec.Reason != ReasonStopped {
+					t.Errorf("Stop = %+v, %v, %v", rec, was, err)
+				}
+				if left := running(t, "sleep 98761"); len(left) > 0 {
+					t.Errorf("%s: %v still run", tc.reason, left)
+				}
+			})
+		}
+	}
+}
+
+func TestTimeout(t *testing.T) {
+	e := newEngine(t, Config{StopGrace: 300 * time.Millisecond})
+	p := start(t, e, Command{Script: "setsid sleep 87651 & sleep 87651 & wait", Timeout: 500 * time.Millisecond})
+	rec := waitExit(t, p)
+	if rec.Reason != ReasonTimedOut || rec.Signal != "SIGTERM" || rec.Code != 143 {
+		t.Errorf("record %+v", rec)
+	}
+	if _, _, err := p.Stop(testContext(t), -1); err != nil {
+		t.Error(err)
+	}
+	if left := running(t, "sleep 87651"); len(left) > 0 {
+		t.Errorf("%v still run", left)
+	}
+}
+
+func TestLargeScript(t *testing.T) {
+	script := "x='" + strings.Repeat("a", 200<<10) + "'\necho ${#x} $0; test -e /proc/self/fd/3 && echo leaked; read line && echo $line"
+	for _, shell := range []string{"bash", "sh"} {
+		for _, login := range []bool{false, true} {
+			e := newEngine(t, Config{Settings: Settings{Shell: ShellSettings{Login: LoginAllowed}}})
+			p := start(t, e, Command{Script: script, Shell: shell, Login: &login, Stdin: StdinData, StdinData: []byte("fed\n")})
+			want := "204800 /bin/" + shell + "\nfed\n"
+			if got := readAll(t, p, ReaderOptions{}, 0); got != want {
+				t.Errorf("%s login=%v: output %q, want %q", shell, login, got, want)
+			}
+		}
+	}
+}

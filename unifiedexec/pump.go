@@ -1,0 +1,121 @@
+package unifiedexec
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const pumpBuffer = 64 << 10
+
+var pumpBuffers = sync.Pool{New: func() any { return new([pumpBuffer]byte) }}
+
+// pump moves one descriptor's bytes into the log. Its goroutine waits in the poller and
+// holds no buffer while it waits; it ends, and closes the descriptor, when nobody can write any more.
+type pump struct {
+	file   *os.File
+	stream Stream
+	log    *outputLog
+	// ended is closed by run.
+	ended chan struct{}
+
+	mu sync.Mutex
+	// taken counts bytes that left the descriptor, stored those that are in the log.
+	taken, stored uint64
+	// target, once wanted, closes reached when stored gets there.
+	target  uint64
+	reached chan struct{}
+}
+
+func newPump(f *os.File, s Stream, l *outputLog) *pump {
+	return &pump{file: f, stream: s, log: l, ended: make(chan struct{})}
+}
+
+func (p *pump) run() {
+	defer close(p.ended)
+	defer p.log.closeStream()
+	defer p.file.Close()
+	conn, err := p.file.SyscallConn()
+	if err != nil {
+		return
+	}
+	for p.once(conn) {
+	}
+}
+
+// once waits for bytes and moves them; false at the end.
+func (p *pump) once(conn syscall.RawConn) bool {
+	var buf *[pumpBuffer]byte
+	n := 0
+	err := conn.Read(func(fd uintptr) bool {
+		buf = pumpBuffers.Get().(*[pumpBuffer]byte)
+		var again bool
+		n, again = p.read(int(fd), buf[:])
+		if again {
+			pumpBuffers.Put(buf)
+			buf = nil
+		}
+		return !again
+	})
+	if buf == nil {
+		return false
+	}
+	defer pumpBuffers.Put(buf)
+	if err != nil || n <= 0 {
+		return false
+	}
+	p.log.append(p.stream, buf[:n])
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stored += uint64(n)
+	p.reachLocked()
+	return true
+}
+
+// read counts under the lock what it takes, so that taken and what the descriptor still holds
+// always add up. An error is the end: on a terminal EIO says that the last slave was closed.
+func (p *pump) read(fd int, buf []byte) (n int, again bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		n, err := unix.Read(fd, buf)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if errors.Is(err, unix.EAGAIN) {
+			return 0, true
+		}
+		p.taken += uint64(max(n, 0))
+		return n, false
+	}
+}
+
+// drained returns a channel that is closed once everything that is in the descriptor now is in the log.
+func (p *pump) drained() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pending := 0
+	if conn, err := p.file.SyscallConn(); err == nil {
+		// A descriptor that is closed already holds nothing: pending stays 0.
+		_ = conn.Control(func(fd uintptr) {
+			if n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil {
+				pending = n
+			}
+		})
+	}
+	p.target = p.taken + uint64(pending)
+	p.reached = make(chan struct{})
+	reached := p.reached
+	p.reachLocked()
+	return reached
+}
+
+func (p *pump) reachLocked() {
+	if p.reached != nil && p.stored >= p.target {
+		close(p.reached)
+		p.reached = nil
+	}
+}

@@ -1,0 +1,105 @@
+package unifiedexec
+
+import (
+	"os"
+	"os/signal"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// orphans collects the exits of children that the engine did not start: descendants whose parents
+// ended first. It wakes with SIGCHLD and after each exit of the engine's own, never by a clock.
+type orphans struct {
+	enabled bool
+	signals chan os.Signal
+	kicks   chan struct{}
+	stop    chan struct{}
+
+	// starting is held for reading while a process is started and not yet known by its number.
+	starting sync.RWMutex
+	mu       sync.Mutex
+	own      map[int]bool
+}
+
+func newOrphans(enabled bool) *orphans {
+	return &orphans{
+		enabled: enabled,
+		signals: make(chan os.Signal, 1),
+		kicks:   make(chan struct{}, 1),
+		stop:    make(chan struct{}),
+		own:     map[int]bool{},
+	}
+}
+
+// kick looks again: the kernel shows ended children one by one, and one of the engine's own hides those behind it.
+func (o *orphans) kick() {
+	select {
+	case o.kicks <- struct{}{}:
+	default:
+	}
+}
+
+// started notes a child of the engine; f starts it.
+func (o *orphans) started(f func() (int, error)) (int, error) {
+	if !o.enabled {
+		return f()
+	}
+	o.starting.RLock()
+	defer o.starting.RUnlock()
+	pid, err := f()
+	if err == nil {
+		o.mu.Lock()
+		o.own[pid] = true
+		o.mu.Unlock()
+	}
+	return pid, err
+}
+
+// reaped forgets a child of the engine; to be called before its number can come round again, that is
+// together with the reaping.
+func (o *orphans) reaped(pid int) {
+	if !o.enabled {
+		return
+	}
+	o.mu.Lock()
+	delete(o.own, pid)
+	o.mu.Unlock()
+}
+
+func (o *orphans) ours(pid int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.own[pid]
+}
+
+func (o *orphans) run() {
+	signal.Notify(o.signals, unix.SIGCHLD)
+	defer signal.Stop(o.signals)
+	for {
+		for o.reapOne() {
+		}
+		select {
+		case <-o.signals:
+		case <-o.kicks:
+		case <-o.stop:
+			return
+		}
+	}
+}
+
+// reapOne collects one orphan; false when there is none to be seen.
+func (o *orphans) reapOne() bool {
+	peek, err := waitid(unix.P_ALL, 0, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	if err != nil || peek.pid == 0 || o.ours(int(peek.pid)) {
+		return false
+	}
+	// It may be a child that was started this moment: whoever starts one has it noted by the time that this lock is free.
+	o.starting.Lock()
+	defer o.starting.Unlock()
+	if o.ours(int(peek.pid)) {
+		return false
+	}
+	_, err = waitid(unix.P_PID, int(peek.pid), unix.WEXITED|unix.WNOHANG, nil)
+	return err == nil
+}

@@ -1,0 +1,158 @@
+package unifiedexec
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// shellKind says how a shell is spoken to.
+type shellKind string
+
+const (
+	kindBash shellKind = "bash"
+	kindZsh  shellKind = "zsh"
+	// kindSh is every shell that speaks POSIX and takes -l and -c.
+	kindSh shellKind = "sh"
+)
+
+// shell is a program that runs scripts.
+type shell struct {
+	kind shellKind
+	path string
+}
+
+// kinds says what a program is by its base name.
+var kinds = map[string]shellKind{
+	"bash": kindBash, "zsh": kindZsh, "sh": kindSh, "dash": kindSh, "ash": kindSh, "ksh": kindSh, "mksh": kindSh,
+}
+
+// places are where a shell is looked for when PATH does not lead to it.
+var places = map[string][]string{
+	"bash": {"/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"},
+	"zsh":  {"/bin/zsh", "/usr/bin/zsh", "/usr/local/bin/zsh"},
+	"sh":   {"/bin/sh", "/usr/bin/sh"},
+}
+
+// detectShell finds the session's shell: the configured one, the user's, bash, zsh, sh.
+func detectShell(configured string, user account, path string) (shell, error) {
+	if configured != "" {
+		kind, ok := kinds[filepath.Base(configured)]
+		switch {
+		case !filepath.IsAbs(configured):
+			return shell{}, &FieldError{Field: "shell.path", Value: shorten(configured), Problem: "not an absolute path"}
+		case !ok:
+			return shell{}, &FieldError{Field: "shell.path", Value: shorten(configured), Problem: "not a shell that can be used: " + knownShells}
+		}
+		if errno := executable(configured); errno != 0 {
+			return shell{}, &FieldError{Field: "shell.path", Value: shorten(configured), Problem: errno.Error()}
+		}
+		return shell{kind: kind, path: configured}, nil
+	}
+	if kind, ok := kinds[filepath.Base(user.shell)]; ok && executable(user.shell) == 0 {
+		return shell{kind: kind, path: user.shell}, nil
+	}
+	for _, name := range []string{"bash", "zsh", "sh"} {
+		if found, ok := findShell(name, path); ok {
+			return found, nil
+		}
+	}
+	// An image without any shell still runs programs; a script then says which path is missing.
+	return shell{kind: kindSh, path: "/bin/sh"}, nil
+}
+
+const knownShells = "bash, zsh, sh, dash, ash, ksh or mksh"
+
+// shellFor finds the shell of one command. A path in the request says only the kind: which
+// program that is stays the session's choice.
+func (s *settings) shellFor(request string) (shell, error) {
+	if request == "" {
+		return s.shell, nil
+	}
+	name := filepath.Base(request)
+	if _, ok := kinds[name]; !ok {
+		return shell{}, &FieldError{Field: "shell", Value: shorten(request), Problem: "unknown shell, use " + knownShells}
+	}
+	if filepath.Base(s.shell.path) == name {
+		return s.shell, nil
+	}
+	path := lookup(s.environ(s.shell.path, s.Workdir, nil), "PATH")
+	if found, ok := findShell(name, path); ok {
+		return found, nil
+	}
+	return shell{}, &StartError{Op: "exec", Path: name, Errno: syscall.ENOENT, Detail: "there is no such shell here"}
+}
+
+func findShell(name, path string) (shell, bool) {
+	candidates := places[name]
+	for _, dir := range filepath.SplitList(path) {
+		if filepath.IsAbs(dir) {
+			candidates = append([]string{filepath.Join(dir, name)}, candidates...)
+		}
+	}
+	for _, candidate := range candidates {
+		if executable(candidate) == 0 {
+			return shell{kind: kinds[name], path: candidate}, true
+		}
+	}
+	return shell{}, false
+}
+
+// executable says why a path is no program, or 0.
+func executable(path string) syscall.Errno {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return errnoOf(err)
+	case info.IsDir():
+		return syscall.EISDIR
+	case info.Mode()&0o111 == 0:
+		return syscall.EACCES
+	}
+	return 0
+}
+
+// largestArgument is what the kernel takes as one argument, its final NUL included.
+const largestArgument = 128 << 10
+
+// scriptFD is where a script waits that is too large for an argument.
+const scriptFD = 3
+
+// argv makes the arguments that run a script. A large one is read from a descriptor and
+// evaluated, which means the same to a script as -c does; the descriptor is closed first.
+func (sh shell) argv(script string, login bool) (argv []string, large bool) {
+	flag := "-c"
+	if login {
+		flag = "-lc"
+	}
+	if len(script) < largestArgument {
+		return []string{sh.path, flag, script}, false
+	}
+	read := fmt.Sprintf("cat <&%d", scriptFD)
+	if sh.kind != kindSh {
+		// These shells read a file without starting a program that PATH may lack.
+		read = fmt.Sprintf("</proc/self/fd/%d", scriptFD)
+	}
+	return []string{sh.path, flag, fmt.Sprintf(`eval "exec %d<&-; $(%s)"`, scriptFD, read)}, true
+}
+
+// quoteArgv writes arguments so that a shell would read them back.
+func quoteArgv(argv []string) string {
+	quoted := make([]string, len(argv))
+	for i, arg := range argv {
+		quoted[i] = quote(arg)
+	}
+	return strings.Join(quoted, " ")
+}
+
+func quote(arg string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./=:,@%+", r)
+	}
+	if arg != "" && strings.IndexFunc(arg, func(r rune) bool { return !plain(r) }) < 0 {
+		return arg
+	}
+	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+}

@@ -1,0 +1,137 @@
+package unifiedexec
+
+import (
+	"os"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// parseSignal reads INT, SIGTERM and so on.
+func parseSignal(name string) (unix.Signal, error) {
+	full := strings.ToUpper(name)
+	if !strings.HasPrefix(full, "SIG") {
+		full = "SIG" + full
+	}
+	if sig := unix.SignalNum(full); sig != 0 {
+		return sig, nil
+	}
+	return 0, &FieldError{Field: "signal", Value: shorten(name), Problem: "no such signal"}
+}
+
+// Signal sends a signal (INT, SIGTERM and so on) to the process group. On a terminal, INT, QUIT and
+// TSTP go where the key would send them, to the foreground group; others go to both groups.
+// A process that ended is no error.
+func (p *Process) Signal(name string) error {
+	sig, err := parseSignal(name)
+	if err != nil {
+		return err
+	}
+	return p.signal(sig)
+}
+
+func (p *Process) signal(sig unix.Signal) error {
+	if p.terminal == nil {
+		return p.signalGroup(sig)
+	}
+	foreground, err := p.foreground()
+	if err != nil {
+		return p.signalGroup(sig)
+	}
+	switch sig {
+	case unix.SIGINT, unix.SIGQUIT, unix.SIGTSTP:
+		// The kernel finds the group itself, so there is no moment in which its number could go stale.
+		if p.terminalIoctl(func(fd int) error { return unix.IoctlSetInt(fd, unix.TIOCSIG, int(sig)) }) == nil {
+			return nil
+		}
+	}
+	if err := p.signalGroup(sig); err != nil || foreground == p.pid {
+		return err
+	}
+	return p.signalMembers(sig, func(e procEntry) bool { return e.pgrp == foreground })
+}
+
+// signalGroup signals the process's own group. While the process is not reaped its number, and so
+// its group's, cannot be anybody else's; afterwards each member is checked.
+func (p *Process) signalGroup(sig unix.Signal) error {
+	p.mu.Lock()
+	reaped := p.reaped
+	var err error
+	if !reaped {
+		err = unix.Kill(-p.pid, sig)
+	}
+	p.mu.Unlock()
+	if reaped {
+		return p.signalMembers(sig, func(e procEntry) bool { return e.pgrp == p.pid })
+	}
+	if err == unix.ESRCH {
+		return nil
+	}
+	return os.NewSyscallError("kill", err)
+}
+
+// signalMembers signals those of the process's descendants that a condition holds for.
+func (p *Process) signalMembers(sig unix.Signal, which func(procEntry) bool) error {
+	var first error
+	for _, entry := range p.members() {
+		if !which(entry) {
+			continue
+		}
+		m, ok := holdMember(entry)
+		if !ok {
+			continue
+		}
+		if err := m.signal(sig); err != nil && first == nil {
+			first = err
+		}
+		m.release()
+	}
+	return first
+}
+
+// member is a descendant that a pidfd holds: its number cannot come round again meanwhile.
+type member struct {
+	entry procEntry
+	pidfd *os.File
+}
+
+// holdMember opens a pidfd and then makes sure that it is of the same process.
+func holdMember(entry procEntry) (member, bool) {
+	fd, err := unix.PidfdOpen(entry.pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return member{}, false
+	}
+	now, ok := readProcEntry(entry.pid)
+	if !ok || now.start != entry.start {
+		unix.Close(fd)
+		return member{}, false
+	}
+	return member{entry: entry, pidfd: os.NewFile(uintptr(fd), "pidfd")}, true
+}
+
+func (m member) release() { m.pidfd.Close() }
+
+// signal sends a signal; a process that ended meanwhile is no error.
+func (m member) signal(sig unix.Signal) error {
+	conn, err := m.pidfd.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent error
+	if err := conn.Control(func(fd uintptr) { sent = unix.PidfdSendSignal(int(fd), sig, nil, 0) }); err != nil {
+		return err
+	}
+	if sent == unix.ESRCH {
+		return nil
+	}
+	return os.NewSyscallError("pidfd_send_signal", sent)
+}
+
+// signalName is SIGKILL and so on, or a number where there is no name.
+func signalName(sig syscall.Signal) string {
+	if name := unix.SignalName(sig); name != "" {
+		return name
+	}
+	return sig.String()
+}

@@ -1,0 +1,194 @@
+package unifiedexec
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	firstID, lastID = 1000, 99_999
+	// rememberedIDs is how many ids stay unused after their process was forgotten, for those who ask late.
+	rememberedIDs = 8192
+)
+
+// entry is what the table knows about a process.
+type entry struct {
+	// tool is set for processes of ExecCommand, which may be ended to make room.
+	tool bool
+	// delivered is set once a result told the end.
+	delivered bool
+	// used orders processes by their last use.
+	used uint64
+	// ended is when the record was written; zero while the process runs.
+	ended time.Time
+	// heldUntil is set when the process ended and left descendants: it stays, whatever the limits, until they are looked for again.
+	heldUntil time.Time
+}
+
+// settledDown is whether nobody waits for the end any more: the entry is only history.
+func (e entry) settledDown() bool { return !e.ended.IsZero() && (e.delivered || !e.tool) }
+
+// table finds processes by id and decides who has to go.
+type table struct {
+	mu       sync.Mutex
+	procs    map[int32]*Process
+	reserved map[int32]bool
+	// recent is a ring of ids that were forgotten lately.
+	recent   [rememberedIDs]int32
+	recentAt int
+	blocked  map[int32]bool
+	clock    uint64
+	closed   bool
+	// starts counts the starts on their way; none begins once the table is closed.
+	starts *sync.WaitGroup
+}
+
+func newTable(starts *sync.WaitGroup) *table {
+	return &table{procs: map[int32]*Process{}, reserved: map[int32]bool{}, blocked: map[int32]bool{}, starts: starts}
+}
+
+// reserve takes an id, and names a process that must end to make room for it. The caller
+// calls starts.Done once the start is over.
+func (t *table) reserve(l Limits) (id int32, evicted *Process, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return 0, nil, ErrClosed
+	}
+	active := t.activeLocked()
+	if len(active)+len(t.reserved) >= l.MaxProcesses {
+		var full bool
+		if evicted, full = prune(active, l.ProtectedProcesses); full {
+			return 0, nil, ErrTableFull
+		}
+	}
+	if evicted != nil {
+		t.forgetLocked(evicted)
+	}
+	for {
+		id = firstID + rand.Int32N(lastID-firstID+1) //nolint:gosec // an id is a name, not a secret
+		if t.procs[id] == nil && !t.reserved[id] && !t.blocked[id] {
+			t.reserved[id] = true
+			t.starts.Add(1)
+			return id, evicted, nil
+		}
+	}
+}
+
+func (t *table) release(id int32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.reserved, id)
+}
+
+// insert fails only when the table closed meanwhile.
+func (t *table) insert(p *Process) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.reserved, p.id)
+	if t.closed {
+		return false
+	}
+	t.clock++
+	p.entry.used = t.clock
+	t.procs[p.id] = p
+	return true
+}
+
+func (t *table) get(id int32) (*Process, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p := t.procs[id]; p != nil {
+		return p, nil
+	}
+	return nil, &UnknownProcessError{ID: id}
+}
+
+// use finds a process for WriteStdin, which does not know one whose end was told.
+func (t *table) use(id int32) (*Process, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.procs[id]
+	if p == nil || p.entry.delivered || (!p.entry.tool && !p.entry.ended.IsZero()) {
+		return nil, &UnknownProcessError{ID: id}
+	}
+	t.clock++
+	p.entry.used = t.clock
+	return p, nil
+}
+
+func (t *table) all() []*Process {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	procs := make([]*Process, 0, len(t.procs))
+	for _, p := range t.procs {
+		procs = append(procs, p)
+	}
+	slices.SortFunc(procs, func(a, b *Process) int { return cmp.Compare(a.id, b.id) })
+	return procs
+}
+
+// activeLocked are the processes that count against the limit.
+func (t *table) activeLocked() []*Process {
+	var active []*Process
+	for _, p := range t.procs {
+		if !p.entry.settledDown() {
+			active = append(active, p)
+		}
+	}
+	return active
+}
+
+// prune picks the process that has to go: outside the most recently used, the least recently
+// used that ended, else the least recently used. One that a call is busy with is left alone,
+// and while such a one has ended, no running one goes for it: the table may exceed its limit
+// for that moment. full says that none of them may ever go.
+func prune(active []*Process, protected int) (victim *Process, full bool) {
+	slices.SortFunc(active, func(a, b *Process) int { return cmp.Compare(b.entry.used, a.entry.used) })
+	candidates := slices.DeleteFunc(active, func(p *Process) bool { return !p.entry.tool })
+	if len(candidates) == 0 {
+		return nil, true
+	}
+	busyEnded := false
+	for len(candidates) > protected {
+		i := lastOf(candidates, protected, func(p *Process) bool { return !p.entry.ended.IsZero() })
+		if i < 0 {
+			if busyEnded {
+				return nil, false
+			}
+			i = len(candidates) - 1
+		}
+		p := candidates[i]
+		select {
+		case p.turn <- struct{}{}:
+			<-p.turn
+			return p, false
+		default:
+		}
+		busyEnded = busyEnded || !p.entry.ended.IsZero()
+		candidates = slices.Delete(candidates, i, i+1)
+	}
+	return nil, !busyEnded
+}
+
+// lastOf finds the last element from an index on that a condition holds for, or -1.
+func lastOf(procs []*Process, from int, which func(*Process) bool) int {
+	for i := len(procs) - 1; i >= from; i-- {
+		if which(procs[i]) {
+			return i
+		}
+	}
+	return -1
+}
+
+// forgetLocked drops a process; its id stays unused for long.
+func (t *table) forgetLocked(p *Process) {
+	delete(t.procs, p.id)
+	delete(t.blocked, t.recent[t.recentAt])
+	t.recent[t.recentAt] = p.id
+	t.blocked[p.id] = true
+	t.recentAt = (t.recentAt + 1) % rememberedIDs
+}
