@@ -3,6 +3,7 @@ package unifiedexec
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"sync"
@@ -60,6 +61,10 @@ func New(cfg Config) (*Engine, error) {
 	}
 	if err := e.Configure(cfg.Settings); err != nil {
 		return nil, err
+	}
+	// What this process was started with and left open is not the commands' to have. Everything that Go opens is marked already.
+	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("keeping inherited descriptors from commands: %w", err)
 	}
 	if cfg.Subreaper {
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
