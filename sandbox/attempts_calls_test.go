@@ -48,6 +48,8 @@ var processAttempts = map[string]func(actor) error{
 	"read the agent's memory":       readingAgent("mem"),
 	"read the agent's maps":         readingAgent("maps"),
 	"list the agent's descriptors":  readingAgent("fd"),
+	"open the agent's descriptor":   readingAgent("fd/0"),
+	"name the agent's descriptor":   func(a actor) error { _, err := os.Readlink(a.proc("fd/0")); return err },
 	"read through the agent's root": readingAgent("root/etc/passwd"),
 	"see the agent in ps":           readingAgent("stat"),
 	"ptrace attach":                 func(a actor) error { return call(unix.SYS_PTRACE, unix.PTRACE_ATTACH, uintptr(a.agent)) },

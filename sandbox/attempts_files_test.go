@@ -167,14 +167,14 @@ var deviceAttempts = map[string]func(actor) error{
 		}
 		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80})
 	},
-	"TIOCSTI":                   terminalCall(unix.TIOCSTI),
-	"TIOCSTI with high bits":    terminalCall(unix.TIOCSTI | 1<<40),
-	"TIOCLINUX":                 terminalCall(unix.TIOCLINUX),
-	"TIOCSETD":                  terminalCall(unix.TIOCSETD),
-	"write core_pattern":        func(actor) error { return open("/proc/sys/kernel/core_pattern", unix.O_WRONLY) },
-	"write /proc/self/mem":      func(actor) error { return open("/proc/self/mem", unix.O_RDWR) },
-	"read /proc/self/status":    func(actor) error { return open("/proc/self/status", unix.O_RDONLY) },
-	"write /sys/kernel/profile": func(actor) error { return open("/sys/kernel/uevent_helper", unix.O_WRONLY) },
+	"TIOCSTI":                terminalCall(unix.TIOCSTI),
+	"TIOCSTI with high bits": terminalCall(unix.TIOCSTI | 1<<40),
+	"TIOCLINUX":              terminalCall(unix.TIOCLINUX),
+	"TIOCSETD":               terminalCall(unix.TIOCSETD),
+	"write core_pattern":     func(actor) error { return open("/proc/sys/kernel/core_pattern", unix.O_WRONLY) },
+	"write /proc/self/mem":   func(actor) error { return open("/proc/self/mem", unix.O_RDWR) },
+	"read /proc/self/status": func(actor) error { return open("/proc/self/status", unix.O_RDONLY) },
+	"write /sys":             func(actor) error { return open("/sys/kernel/mm/transparent_hugepage/enabled", unix.O_WRONLY) },
 }
 
 func anyDisk() string {
@@ -229,8 +229,9 @@ var programAttempts = map[string]func(actor) error{
 	},
 	"descriptors": func(actor) error {
 		for fd := 3; fd < 256; fd++ {
-			name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-			if err == nil && !strings.HasPrefix(name, "anon_inode:[event") { // Go's own poller
+			flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+			if err == nil && flags&unix.FD_CLOEXEC == 0 { // Go's own are close-on-exec, those that came along are not
+				name, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 				return fmt.Errorf("descriptor %d is %s", fd, name)
 			}
 		}

@@ -28,12 +28,18 @@ const (
 	roleVariable = "EXECSESSION_SANDBOX_ROLE"
 	roleAgent    = "agent"
 	roleAttempt  = "attempt"
+	roleUnpinned = "unpinned"
+	roleProtect  = "protect"
 
 	testUID  = 1000
 	deadline = 2 * time.Minute
 )
 
-func init() { runtime.LockOSThread() } // as agentd's main does
+func init() {
+	if os.Getenv(roleVariable) != roleUnpinned {
+		runtime.LockOSThread() // as agentd's main does
+	}
+}
 
 func TestMain(m *testing.M) {
 	switch os.Getenv(roleVariable) {
@@ -41,6 +47,10 @@ func TestMain(m *testing.M) {
 		os.Exit(agentMain())
 	case roleAttempt:
 		os.Exit(attemptMain())
+	case roleUnpinned:
+		os.Exit(unpinnedMain())
+	case roleProtect:
+		os.Exit(protectMain())
 	}
 	os.Exit(m.Run())
 }
@@ -82,7 +92,7 @@ type stage struct {
 
 // newStage makes workspace, home, tmp (writable), outside (the same user's, not
 // granted), agent/config and agent/journal (hidden) beside agent/bin.
-func newStage(t testing.TB) stage {
+func newStage(t testing.TB, asRoot bool) stage {
 	t.Helper()
 	base, err := os.MkdirTemp("/var/tmp", "execsession-sandbox-")
 	check(t, err)
@@ -96,7 +106,7 @@ func newStage(t testing.TB) stage {
 	}
 	s := stage{base: base, binary: filepath.Join(base, "agent/bin/sandbox.test")}
 	copyFile(t, "/proc/self/exe", s.binary, 0o755)
-	if os.Getuid() == 0 {
+	if os.Getuid() == 0 && !asRoot {
 		check(t, filepath.WalkDir(base, func(path string, _ os.DirEntry, err error) error {
 			if err != nil || path == base {
 				return err
@@ -233,6 +243,9 @@ func runAttempts(order agentOrder, start startFunc, answer *agentAnswer) error {
 			signals.Add(1)
 		}
 	}()
+	if thread := threadOfWorkFromMain(); thread == os.Getpid() {
+		answer.Harmed = append(answer.Harmed, "the main thread would have been confined")
+	}
 	before := condition()
 	for _, name := range order.Attempts {
 		result, err := runAttempt(order, start, name, abstract)
@@ -254,6 +267,13 @@ func runAttempts(order agentOrder, start startFunc, answer *agentAnswer) error {
 		answer.Harmed = append(answer.Harmed, fmt.Sprintf("%d threads stayed confined", left))
 	}
 	return nil
+}
+
+// threadOfWorkFromMain does what happens when a start lands on the main thread.
+func threadOfWorkFromMain() int {
+	result := make(chan started, 1)
+	onSpareThread(result, func() started { return started{pid: unix.Gettid()} })
+	return (<-result).pid
 }
 
 type startFunc func(argv0 string, argv []string, attr *syscall.ProcAttr) (int, error)

@@ -1,0 +1,340 @@
+package sandbox
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// callData is what the kernel shows a filter.
+type callData struct {
+	audit  uint32
+	number uint32
+	args   [6]uint64
+}
+
+// simulate runs the assembled filter. The machine of x/net reads big-endian words,
+// the kernel the processor's own: so every word is written big-endian at the place where
+// a little-endian machine has it.
+func simulate(t testing.TB, program []bpf.RawInstruction, data callData) verdict {
+	t.Helper()
+	instructions, ok := bpf.Disassemble(program)
+	if !ok {
+		t.Fatal("the filter holds an unknown instruction")
+	}
+	vm, err := bpf.NewVM(instructions)
+	check(t, err)
+	packet := make([]byte, 64)
+	binary.BigEndian.PutUint32(packet[0:], data.number)
+	binary.BigEndian.PutUint32(packet[4:], data.audit)
+	for i, arg := range data.args {
+		binary.BigEndian.PutUint32(packet[16+8*i:], uint32(arg))
+		binary.BigEndian.PutUint32(packet[20+8*i:], uint32(arg>>32))
+	}
+	got, err := vm.Run(packet)
+	check(t, err)
+	return verdict(uint32(got))
+}
+
+// judge is the meaning of the rules, written down a second time and without jumps.
+func judge(arch architecture, rules []rule, data callData) verdict {
+	if data.audit != arch.audit {
+		return killProcess
+	}
+	if arch.foreignBit != 0 && data.number >= arch.foreignBit {
+		return refuse(enosys)
+	}
+	for _, r := range rules {
+		named := slices.ContainsFunc(r.calls, func(name string) bool {
+			number := arch.number(syscalls[name])
+			return number != absent && uint32(number) == data.number
+		})
+		if named && !slices.ContainsFunc(r.when, func(t test) bool { return !holds(t, data) }) {
+			return r.then
+		}
+	}
+	return allow
+}
+
+func holds(t test, data callData) bool {
+	value := uint32(data.args[t.arg])
+	if t.mask != 0 {
+		value &= t.mask
+	}
+	return (value == t.value) == t.equal
+}
+
+func program(t testing.TB, arch architecture, rules []rule) []bpf.RawInstruction {
+	t.Helper()
+	raw, err := assemble(arch, rules)
+	check(t, err)
+	if len(raw) > 4096 {
+		t.Fatalf("the filter has %d instructions, the kernel takes 4096", len(raw))
+	}
+	return raw
+}
+
+// TestFilterTable is the specification of the filter, for both architectures.
+func TestFilterTable(t *testing.T) {
+	type args = [6]uint64
+	const none = NoNetwork
+	cases := []struct {
+		reason string
+		call   string
+		args   args
+		mode   NetworkMode
+		abi    int
+		want   verdict
+	}{
+		{"ordinary calls pass", "read", args{}, none, 7, allow},
+		{"exec passes", "execve", args{}, none, 7, allow},
+		{"its arguments lie in memory", "clone3", args{}, none, 7, refuse(enosys)},
+		{"libuv falls back quietly", "io_uring_setup", args{}, none, 7, refuse(enosys)},
+		{"io_uring", "io_uring_enter", args{}, none, 7, refuse(enosys)},
+		{"io_uring", "io_uring_register", args{}, none, 7, refuse(enosys)},
+		{"a thread", "clone", args{0x3d0f00}, none, 7, allow},
+		{"a process", "clone", args{17}, none, 7, allow},
+		{"a mount namespace", "clone", args{0x20000 | 17}, none, 7, refuse(eperm)},
+		{"a user namespace", "clone", args{0x10000000}, none, 7, refuse(eperm)},
+		{"a network namespace", "clone", args{0x40000000}, none, 7, refuse(eperm)},
+		{"high bits do not hide a flag", "clone", args{1<<40 | 0x10000000}, none, 7, refuse(eperm)},
+		{"high bits are no flag", "clone", args{0x10000000 << 32}, none, 7, allow},
+		{"another process", "prlimit64", args{1}, none, 7, refuse(eperm)},
+		{"oneself", "prlimit64", args{0}, none, 7, allow},
+		{"the kernel sees 0", "prlimit64", args{1 << 32}, none, 7, allow},
+		{"another process", "sched_setaffinity", args{1}, none, 7, refuse(eperm)},
+		{"another process", "sched_setscheduler", args{1}, none, 7, refuse(eperm)},
+		{"another process", "sched_setattr", args{1}, none, 7, refuse(eperm)},
+		{"another process", "sched_setparam", args{1}, none, 7, refuse(eperm)},
+		{"oneself", "sched_setparam", args{0}, none, 7, allow},
+		{"another process", "setpriority", args{0, 1}, none, 7, refuse(eperm)},
+		{"oneself", "setpriority", args{0, 0}, none, 7, allow},
+		{"one's group", "setpriority", args{1, 0}, none, 7, allow},
+		{"everything of the user", "setpriority", args{2, 0}, none, 7, refuse(eperm)},
+		{"another process", "ioprio_set", args{1, 1}, none, 7, refuse(eperm)},
+		{"oneself", "ioprio_set", args{1, 0}, none, 7, allow},
+		{"everything of the user", "ioprio_set", args{3, 0}, none, 7, refuse(eperm)},
+		{"typing for another", "ioctl", args{0, unix.TIOCSTI}, none, 7, refuse(eperm)},
+		{"the kernel reads 32 bits", "ioctl", args{0, 1<<32 | unix.TIOCSTI}, none, 7, refuse(eperm)},
+		{"pasting for another", "ioctl", args{0, unix.TIOCLINUX}, none, 7, refuse(eperm)},
+		{"line disciplines", "ioctl", args{0, unix.TIOCSETD}, none, 7, refuse(eperm)},
+		{"a terminal's size", "ioctl", args{0, unix.TIOCGWINSZ}, none, 7, allow},
+		{"a terminal's attributes", "ioctl", args{0, unix.TCSETS}, none, 7, allow},
+		{"query", "personality", args{0xffffffff}, none, 7, allow},
+		{"default", "personality", args{0}, none, 7, allow},
+		{"setarch i686", "personality", args{8}, none, 7, allow},
+		{"no address randomisation", "personality", args{0x40000}, none, 7, refuse(eperm)},
+		{"connecting while sending", "sendto", args{0, 0, 0, 0x20000000}, none, 7, refuse(eperm)},
+		{"connecting while sending", "sendto", args{0, 0, 0, 0x20004000}, none, 7, refuse(eperm)},
+		{"sending", "sendto", args{0, 0, 0, 0x4000}, none, 7, allow},
+		{"connecting while sending", "sendmsg", args{0, 0, 0x20000000}, none, 7, refuse(eperm)},
+		{"connecting while sending", "sendmmsg", args{0, 0, 0, 0x20000000}, none, 7, refuse(eperm)},
+		{"passing a descriptor", "sendmsg", args{}, none, 7, allow},
+		{"connecting while sending", "setsockopt", args{0, 6, 30}, none, 7, refuse(eperm)},
+		{"another option", "setsockopt", args{0, 6, 1}, none, 7, allow},
+		{"same number, other level", "setsockopt", args{0, 1, 30}, none, 7, allow},
+		{"Unix sockets pass", "socket", args{1, 1, 0}, none, 7, allow},
+		{"Unix sockets pass", "socketpair", args{1, 5, 0}, none, 7, allow},
+		{"no other pair", "socketpair", args{2, 1, 0}, none, 7, refuse(eafnosupport)},
+		{"no other pair", "socketpair", args{30, 1, 0}, OpenNetwork, 7, refuse(eafnosupport)},
+		{"interfaces", "socket", args{16, 3, 0}, none, 7, allow},
+		{"no other netlink", "socket", args{16, 3, 9}, none, 7, refuse(eafnosupport)},
+		{"no other netlink", "socket", args{16, 3, 9}, OpenNetwork, 7, refuse(eafnosupport)},
+		{"closed", "socket", args{2, 1, 0}, none, 7, refuse(eacces)},
+		{"closed", "socket", args{10, 0x80802, 17}, none, 7, refuse(eacces)},
+		{"closed", "socket", args{2, 1, 0}, LoopbackNetwork, 7, refuse(eacces)},
+		{"closed", "socket", args{2, 1, 0}, ProxyNetwork, 7, refuse(eacces)},
+		{"open", "socket", args{2, 1, 0}, OpenNetwork, 7, allow},
+		{"open, with flags", "socket", args{10, 0x80801, 6}, OpenNetwork, 7, allow},
+		{"open", "socket", args{2, 2, 17}, OpenNetwork, 7, allow},
+		{"the kernel reads 32 bits", "socket", args{1<<32 | 2, 1, 0}, none, 7, refuse(eacces)},
+		{"Multipath TCP", "socket", args{2, 1, 262}, OpenNetwork, 7, refuse(eprotonosupport)},
+		{"TCP as datagram", "socket", args{2, 2, 6}, OpenNetwork, 7, refuse(eprotonosupport)},
+		{"ping", "socket", args{2, 2, 1}, OpenNetwork, 7, refuse(eprotonosupport)},
+		{"raw", "socket", args{2, 3, 1}, OpenNetwork, 7, refuse(eprotonosupport)},
+		{"old packet sockets", "socket", args{2, 10, 0}, OpenNetwork, 7, refuse(eprotonosupport)},
+		{"packet", "socket", args{17, 3, 0}, OpenNetwork, 7, refuse(eafnosupport)},
+		{"vsock", "socket", args{40, 1, 0}, OpenNetwork, 7, refuse(eafnosupport)},
+		{"a family of the future", "socket", args{99, 1, 0}, OpenNetwork, 7, refuse(eafnosupport)},
+		{"Landlock does it", "truncate", args{}, none, 3, allow},
+		{"stands in", "truncate", args{}, none, 2, refuse(eperm)},
+		{"stands in", "openat2", args{}, none, 2, refuse(enosys)},
+		{"shortens while reading", "openat", args{0, 0, 0x200}, none, 2, refuse(eperm)},
+		{"shortens without access", "openat", args{0, 0, 0x203}, none, 2, refuse(eperm)},
+		{"Landlock checks writing", "openat", args{0, 0, 0x241}, none, 2, allow},
+		{"Landlock checks writing", "openat", args{0, 0, 0x202}, none, 2, allow},
+		{"reading", "openat", args{0, 0, 0x80000}, none, 1, allow},
+		{"nothing to stand in for", "truncate", args{}, none, 0, allow},
+	}
+	for _, arch := range architectures {
+		for _, c := range cases {
+			rules := filterRules(Default(), c.mode, c.abi)
+			number := arch.number(syscalls[c.call])
+			got := simulate(t, program(t, arch, rules), callData{audit: arch.audit, number: uint32(number), args: c.args})
+			if got != c.want {
+				t.Errorf("%s: %s: %s%x in %s with ABI %d: got %#x, want %#x", arch.name, c.reason, c.call, c.args, c.mode, c.abi, got, c.want)
+			}
+		}
+	}
+}
+
+// TestFilterRules checks that every rule of the tables takes effect somewhere.
+func TestFilterRules(t *testing.T) {
+	for _, arch := range architectures {
+		for _, mode := range []NetworkMode{NoNetwork, OpenNetwork} {
+			rules := filterRules(Default(), mode, 2)
+			raw := program(t, arch, rules)
+			for _, r := range rules {
+				for _, name := range r.calls {
+					checkRule(t, arch, raw, r, name)
+				}
+			}
+		}
+	}
+}
+
+// checkRule makes arguments that the rule's tests hold for.
+func checkRule(t *testing.T, arch architecture, raw []bpf.RawInstruction, r rule, name string) {
+	t.Helper()
+	number := arch.number(syscalls[name])
+	if number == absent {
+		return
+	}
+	data := callData{audit: arch.audit, number: uint32(number)}
+	for _, condition := range r.when {
+		value := uint64(condition.value)
+		if !condition.equal {
+			value = uint64(condition.value) ^ 0x40000 // differs from every value that the tables compare with
+			if condition.mask != 0 {
+				value = uint64(condition.mask)
+			}
+		}
+		data.args[condition.arg] = value
+	}
+	if got := simulate(t, raw, data); got != r.then {
+		t.Errorf("%s: rule %q about %s: got %#x, want %#x", arch.name, r.id, name, got, r.then)
+	}
+}
+
+func TestFilterForeign(t *testing.T) {
+	for _, arch := range architectures {
+		raw := program(t, arch, filterRules(Default(), NoNetwork, 7))
+		for _, audit := range []uint32{0x40000003, 0x40000028, 0xC000003E, 0xC00000B7, 0} {
+			if audit == arch.audit {
+				continue
+			}
+			if got := simulate(t, raw, callData{audit: audit, number: 1}); got != killProcess {
+				t.Errorf("%s: a call of architecture %#x: got %#x, want the end", arch.name, audit, got)
+			}
+		}
+	}
+	amd64 := architectures["amd64"]
+	raw := program(t, amd64, filterRules(Default(), OpenNetwork, 7))
+	for _, number := range []uint32{0x40000000, 0x40000000 + 41, 0xFFFFFFFF} {
+		if got := simulate(t, raw, callData{audit: amd64.audit, number: number}); got != refuse(enosys) {
+			t.Errorf("x32 call %#x: got %#x, want ENOSYS", number, got)
+		}
+	}
+}
+
+// TestFilterProperty compares the jumps with the meaning of the rules on random calls.
+func TestFilterProperty(t *testing.T) {
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 1))
+	t.Logf("seed %d", seed)
+	names := slices.Sorted(maps.Keys(syscalls))
+	for range 40 {
+		arch := architectures[[]string{"amd64", "arm64"}[random.IntN(2)]]
+		policy := Default()
+		for range random.IntN(300) {
+			policy.Process.DeniedSyscalls = append(policy.Process.DeniedSyscalls, names[random.IntN(len(names))])
+		}
+		mode := []NetworkMode{NoNetwork, OpenNetwork}[random.IntN(2)]
+		rules := filterRules(policy, mode, random.IntN(8))
+		raw := program(t, arch, rules)
+		narrower := filterRules(Default(), mode, 7)
+		for range 500 {
+			data := randomCall(random, arch, rules)
+			got, want := simulate(t, raw, data), judge(arch, rules, data)
+			if got != want {
+				t.Fatalf("%s: call %+v: the filter says %#x, the rules %#x", arch.name, data, got, want)
+			}
+			if got == allow && judge(arch, narrower, data) != allow {
+				t.Fatalf("%s: call %+v: a policy that denies more allows what the baseline refuses", arch.name, data)
+			}
+		}
+	}
+}
+
+// randomCall prefers numbers and arguments that the rules talk about.
+func randomCall(random *rand.Rand, arch architecture, rules []rule) callData {
+	data := callData{audit: arch.audit, number: uint32(random.IntN(480))}
+	if random.IntN(20) == 0 {
+		data.audit = random.Uint32()
+	}
+	if random.IntN(20) == 0 {
+		data.number = random.Uint32()
+	}
+	interesting := []uint64{0, 1, 2, 10, 16, 17, 6, 30, 0x200, 0x203, 0x20000000, 0xffffffff, 1 << 40}
+	for i := range data.args {
+		data.args[i] = interesting[random.IntN(len(interesting))]
+	}
+	if random.IntN(4) > 0 {
+		r := rules[random.IntN(len(rules))]
+		data.number = uint32(arch.number(syscalls[r.calls[random.IntN(len(r.calls))]]))
+		for _, condition := range r.when {
+			data.args[condition.arg] = uint64(condition.value)<<0 | uint64(condition.mask)&random.Uint64() | uint64(random.Uint32N(2))<<40
+		}
+	}
+	return data
+}
+
+// TestSyscallTable compares the generated table with what the toolchain knows of this machine.
+func TestSyscallTable(t *testing.T) {
+	arch := architectures[Probe().Arch]
+	for name, want := range map[string]int{
+		"read": unix.SYS_READ, "clone3": unix.SYS_CLONE3, "socket": unix.SYS_SOCKET, "execve": unix.SYS_EXECVE,
+		"openat2": unix.SYS_OPENAT2, "newfstatat": fstatat(), "landlock_restrict_self": unix.SYS_LANDLOCK_RESTRICT_SELF,
+	} {
+		if got := arch.number(syscalls[name]); got != want {
+			t.Errorf("%s: got %d, want %d", name, got, want)
+		}
+	}
+	for _, name := range launchSyscalls {
+		if _, known := syscalls[name]; !known {
+			t.Errorf("launchSyscalls names %q, which does not exist", name)
+		}
+	}
+}
+
+func fstatat() int { return map[string]int{"amd64": 262, "arm64": 79}[Probe().Arch] }
+
+func TestABITable(t *testing.T) {
+	last := 0
+	for _, level := range abiLevels {
+		if level.abi <= last || level.abi > newestABI {
+			t.Errorf("row %d does not follow row %d", level.abi, last)
+		}
+		last = level.abi
+	}
+	fs, net, scoped := handledRights(newestABI)
+	if fs != fullRights || net != 0xF || scoped != 3 {
+		t.Errorf("rights of the newest ABI: %v %v %v", fs, net, scoped)
+	}
+	for abi := range newestABI + 1 {
+		t.Run(fmt.Sprint(abi), func(t *testing.T) {
+			if got := effectiveABI(Capabilities{LandlockABI: abi, LandlockErrata: 0xF}); got != abi {
+				t.Errorf("got ABI %d", got)
+			}
+			if abi >= 6 && effectiveABI(Capabilities{LandlockABI: abi}) != 5 {
+				t.Error("a kernel without the fix of signals between threads must count as one without scopes")
+			}
+		})
+	}
+}

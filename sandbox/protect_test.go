@@ -1,0 +1,97 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// protectMain protects itself with several threads alive and says what is wrong afterwards.
+func protectMain() int {
+	leaked, err := unix.Open("/", unix.O_RDONLY, 0)
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	release := make(chan struct{})
+	var ready, gone sync.WaitGroup
+	for range 6 {
+		ready.Add(1)
+		gone.Go(func() {
+			runtime.LockOSThread()
+			ready.Done()
+			<-release
+		})
+	}
+	ready.Wait()
+	for _, protect := range []func() error{ProtectSelf, DropCapabilities, DropCapabilities} {
+		if err := protect(); err != nil {
+			fmt.Println(err)
+			return 1
+		}
+	}
+	for _, complaint := range complaints(leaked) {
+		fmt.Println(complaint)
+	}
+	close(release)
+	gone.Wait()
+	return 0
+}
+
+func complaints(leaked int) []string {
+	var list []string
+	for _, set := range []string{"CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"} {
+		if os.Getuid() != 0 && set == "CapBnd:" {
+			continue // emptying it takes a capability, and without any it gives nothing
+		}
+		values := threadStatus(set)
+		if len(values) < 7 || slices.ContainsFunc(values, func(v string) bool { return v != "0000000000000000" }) {
+			list = append(list, fmt.Sprintf("%s of the threads: %v", set, values))
+		}
+	}
+	if dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); err != nil || dumpable != 0 {
+		list = append(list, fmt.Sprintf("dumpable: %d %v", dumpable, err))
+	}
+	if limit, err := hardLimit(limits["core"]); err != nil || limit != 0 {
+		list = append(list, fmt.Sprintf("core limit: %d %v", limit, err))
+	}
+	if flags, err := unix.FcntlInt(uintptr(leaked), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+		list = append(list, fmt.Sprintf("descriptor %d: flags %d %v", leaked, flags, err))
+	}
+	if _, err := os.ReadDir("/proc/self/fd"); err != nil {
+		list = append(list, fmt.Sprintf("the process cannot read its own descriptors: %v", err))
+	}
+	child, err := exec.Command("/bin/cat", "/proc/self/status").Output() //nolint:noctx // ends by itself
+	if err != nil || !strings.Contains(string(child), "CapEff:\t0000000000000000") {
+		list = append(list, fmt.Sprintf("a child that is not sandboxed has capabilities: %v", err))
+	}
+	return list
+}
+
+func TestProtectSelf(t *testing.T) {
+	s := newStage(t, true)
+	cmd := exec.CommandContext(t.Context(), s.binary)
+	cmd.Env = []string{roleVariable + "=" + roleProtect}
+	out, err := cmd.CombinedOutput()
+	if err != nil || len(out) > 0 {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestProbe(t *testing.T) {
+	caps := Probe()
+	t.Logf("%+v", caps)
+	if caps.Arch != runtime.GOARCH || caps.UID != os.Geteuid() {
+		t.Errorf("got %+v", caps)
+	}
+	if !caps.NoNewPrivs {
+		t.Error("every kernel that Go runs on has no_new_privs")
+	}
+}
