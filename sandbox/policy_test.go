@@ -1,0 +1,108 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestValidate(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		change func(*Policy)
+		field  string // "" for a policy that is acceptable
+	}{
+		"default":         {"the built-in policy is complete", func(*Policy) {}, ""},
+		"zero":            {"a forgotten policy must not mean anything", func(p *Policy) { *p = Policy{} }, "filesystem.mode"},
+		"unknown mode":    {"no such mode", func(p *Policy) { p.Filesystem.Mode = "Write" }, "filesystem.mode"},
+		"mode's case":     {"modes are spelled exactly", func(p *Policy) { p.Filesystem.Mode = "readonly" }, "filesystem.mode"},
+		"no network mode": {"a forgotten mode", func(p *Policy) { p.Network.Mode = "" }, "network.mode"},
+		"unknown network": {"no such mode", func(p *Policy) { p.Network.Mode = "Host" }, "network.mode"},
+		"no enforcement":  {"a forgotten enforcement", func(p *Policy) { p.Enforcement = "" }, "enforcement"},
+		"relative":        {"paths are absolute", func(p *Policy) { p.Filesystem.WritableRoots = []string{"/a", "b"} }, "filesystem.writableRoots[1]"},
+		"not clean":       {"two spellings of one path", func(p *Policy) { p.Filesystem.DeniedPaths = []string{"/a/../b"} }, "filesystem.deniedPaths[0]"},
+		"trailing slash":  {"two spellings of one path", func(p *Policy) { p.Filesystem.ReadOnlyPaths = []string{"/a/"} }, "filesystem.readOnlyPaths[0]"},
+		"empty path":      {"names nothing", func(p *Policy) { p.Filesystem.ReadOnlyPaths = []string{""} }, "filesystem.readOnlyPaths[0]"},
+		"NUL":             {"the kernel would cut it", func(p *Policy) { p.Filesystem.WritableRoots = []string{"/a\x00b"} }, "filesystem.writableRoots[0]"},
+		"long path":       {"the kernel would refuse it", func(p *Policy) { p.Filesystem.WritableRoots = []string{"/" + strings.Repeat("a", 4096)} }, "filesystem.writableRoots[0]"},
+		"the whole tree":  {"that is what modes are for", func(p *Policy) { p.Filesystem.WritableRoots = []string{"/"} }, "filesystem.writableRoots[0]"},
+		"contradiction":   {"a root that could never be written", func(p *Policy) { p.Filesystem.Mode = ReadOnly; p.Filesystem.WritableRoots = []string{"/a"} }, "filesystem.writableRoots[0]"},
+		"unknown limit":   {"no such limit", func(p *Policy) { p.Process.Limits = map[string]uint64{"files": 1} }, `process.limits["files"]`},
+		"known limits": {"all of them", func(p *Policy) {
+			p.Process.Limits = map[string]uint64{"core": 0, "cpu": 1, "fsize": 1, "nproc": 1, "nofile": 1, "as": 1}
+		}, ""},
+		"unknown call":       {"no such system call", func(p *Policy) { p.Process.DeniedSyscalls = []string{"fork", "forkk"} }, "process.deniedSyscalls[1]"},
+		"needed call":        {"nothing could start", func(p *Policy) { p.Process.DeniedSyscalls = []string{"execve"} }, "process.deniedSyscalls[0]"},
+		"other architecture": {"one document for all nodes", func(p *Policy) { p.Process.DeniedSyscalls = []string{"fork", "arch_prctl"} }, ""},
+		"negative ABI":       {"no such ABI", func(p *Policy) { p.MinLandlockABI = -1 }, "minLandlockABI"},
+		"ABI of the future":  {"no kernel could be compared with it", func(p *Policy) { p.MinLandlockABI = newestABI + 1 }, "minLandlockABI"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			err := with(c.change).Validate()
+			var field *FieldError
+			switch {
+			case c.field == "" && err != nil:
+				t.Errorf("%s: got %v", c.reason, err)
+			case c.field != "" && (!errors.As(err, &field) || field.Field != c.field || !strings.Contains(err.Error(), strconv.Quote(field.Value))):
+				t.Errorf("%s: got %v, want an error about %s", c.reason, err, c.field)
+			}
+		})
+	}
+}
+
+func TestParsePolicy(t *testing.T) {
+	const good = `{"filesystem":{"mode":"WorkspaceWrite"},"network":{"mode":"None"},"process":{},"enforcement":"Required"}`
+	policy, err := ParsePolicy([]byte(good))
+	if diff := cmp.Diff(Default(), policy); err != nil || diff != "" {
+		t.Errorf("%v %s", err, diff)
+	}
+	cases := map[string]struct{ reason, document, names string }{
+		"empty":        {"no document", ``, "EOF"},
+		"not JSON":     {"no document", `filesystem: {}`, "invalid"},
+		"null":         {"a document that says nothing", `null`, "filesystem.mode"},
+		"unknown":      {"a field of a newer version", strings.Replace(good, `"process"`, `"proxy":{},"process"`, 1), "proxy"},
+		"unknown deep": {"a field of a newer version", strings.Replace(good, `{"mode":"None"}`, `{"mode":"None","allow":1}`, 1), "allow"},
+		"twice":        {"the last would win", strings.Replace(good, `"mode":"WorkspaceWrite"`, `"mode":"WorkspaceWrite","mode":"FullAccess"`, 1), "filesystem.mode"},
+		"trailing":     {"a second document", good + `{}`, "follows"},
+		"cut":          {"half a document", good[:40], "EOF"},
+		"wrong type":   {"a number", strings.Replace(good, `"None"`, `7`, 1), "network.mode"},
+		"bad value":    {"checked too", strings.Replace(good, `"None"`, `"none"`, 1), "network.mode"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			policy, err := ParsePolicy([]byte(c.document))
+			if err == nil || !strings.Contains(err.Error(), c.names) {
+				t.Errorf("%s: got %v, want an error that names %q", c.reason, err, c.names)
+			}
+			if diff := cmp.Diff(Policy{}, policy); diff != "" {
+				t.Errorf("an error came with a policy: %s", diff)
+			}
+		})
+	}
+}
+
+// FuzzParsePolicy: no document crashes us, and what is accepted means the same when written again.
+func FuzzParsePolicy(f *testing.F) {
+	seed, err := json.Marshal(Default())
+	check(f, err)
+	f.Add(seed)
+	f.Add([]byte(`{"filesystem":{"mode":"FullAccess","deniedPaths":["/etc"]},"network":{"mode":"Open"},"process":{"limits":{"core":0}},"enforcement":"BestEffort"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		policy, err := ParsePolicy(data)
+		if err != nil {
+			return
+		}
+		again, err := json.Marshal(policy)
+		check(t, err)
+		second, err := ParsePolicy(again)
+		check(t, err)
+		if diff := cmp.Diff(policy.Filesystem.Mode, second.Filesystem.Mode); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
