@@ -1,0 +1,315 @@
+package agentd
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"execsession.dev/agentd/config"
+	"execsession.dev/agentd/ledger"
+	"execsession.dev/agentd/wire"
+	"execsession.dev/sandbox"
+	"execsession.dev/unifiedexec"
+)
+
+// Config is what an agent is made with.
+type Config struct {
+	// Workspace is the folder that commands work in.
+	Workspace string
+	// Home and TempDir become HOME and TMPDIR of commands; empty means as inherited.
+	Home, TempDir string
+	// Writable are folders beside the workspace that commands may write.
+	Writable []string
+	// Hidden are folders that no command reaches.
+	Hidden []string
+	// Documents is where the policy comes from in a pod. When nil, Policy and Shell hold.
+	Documents *SignedDocuments
+	Policy    config.Policy
+	Shell     config.Shell
+	// Ledger is where records go; nil means nowhere.
+	Ledger io.Writer
+	// TerminationLog is a file that gets the last status; it is never made.
+	TerminationLog string
+	// ReapOrphans collects children that nobody else waits for: process id 1's duty.
+	ReapOrphans bool
+	// StopGrace is the time between asking a command to end and killing it.
+	StopGrace time.Duration
+	// Log is for people; it must not be where the ledger goes.
+	Log *slog.Logger
+}
+
+// Bounds of the end of an agent; together they stay below the 20 seconds that a pod
+// gives agentd.
+const (
+	engineEndTime = 13 * time.Second
+	serverEndTime = 2 * time.Second
+	ledgerEndTime = 2 * time.Second
+	// DefaultStopGrace is the time between SIGTERM and SIGKILL.
+	DefaultStopGrace = 5 * time.Second
+)
+
+// Agent serves one session.
+type Agent struct {
+	cfg      Config
+	log      *slog.Logger
+	reporter *reporter
+	ledger   *ledger.Writer
+	policy   *policy
+	engine   *unifiedexec.Engine
+	service  *service
+}
+
+// New makes an agent. It starts no command and serves nobody before Serve.
+func New(cfg Config) (*Agent, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	boot := newBootID()
+	a := &Agent{cfg: cfg, log: cfg.Log, ledger: ledger.NewWriter(ledgerOf(cfg), boot)}
+	a.reporter = newReporter(boot, a.ledger, time.Now)
+	layout := sandbox.Layout{Workspace: cfg.Workspace, Writable: cfg.Writable, Hidden: cfg.Hidden}
+	base := unifiedexec.Settings{Workdir: cfg.Workspace, Home: cfg.Home, TempDir: cfg.TempDir}
+	a.policy = newPolicy(layout, sandbox.Probe(), base)
+	a.policy.onChange = a.reporter.policyChanged
+	a.policy.started = newOOMRaiser().raise
+
+	base.Start = closedGate
+	engine, err := unifiedexec.New(unifiedexec.Config{
+		Settings:    base,
+		Environ:     commandEnviron(os.Environ()),
+		Subreaper:   true,
+		ReapOrphans: cfg.ReapOrphans,
+		StopGrace:   cfg.StopGrace,
+		OnStart:     a.reporter.processStarted,
+		OnExit:      a.reporter.processExited,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the engine: %w", err)
+	}
+	a.engine, a.policy.engine = engine, engine
+	a.service = &service{engine: engine, policy: a.policy, reporter: a.reporter}
+	return a, nil
+}
+
+func (c *Config) check() error {
+	if !filepath.IsAbs(c.Workspace) {
+		return fmt.Errorf("workspace %q is not an absolute path", c.Workspace)
+	}
+	info, err := os.Stat(c.Workspace)
+	if err != nil {
+		return fmt.Errorf("looking at the workspace: %w", err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("workspace %q is not a folder", c.Workspace)
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.StopGrace <= 0 {
+		c.StopGrace = DefaultStopGrace
+	}
+	return nil
+}
+
+func ledgerOf(cfg Config) io.Writer {
+	if cfg.Ledger == nil {
+		return io.Discard
+	}
+	return cfg.Ledger
+}
+
+// newBootID tells this run from every other.
+func newBootID() string {
+	var id [16]byte
+	// crypto/rand.Read never fails: it ends the program instead.
+	_, _ = rand.Read(id[:])
+	return hex.EncodeToString(id[:])
+}
+
+// commandEnviron is what commands may inherit: agentd's own settings are not theirs.
+func commandEnviron(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(variable string) bool {
+		return strings.HasPrefix(variable, "AGENTD_")
+	})
+}
+
+// Serve serves peers of the listener until ctx ends or, on an inherited pair, the peer
+// is gone. Then it stops every command; each gets its exit record, which clients that
+// are attached receive before their connection ends.
+func (a *Agent) Serve(ctx context.Context, listener net.Listener) error {
+	var background sync.WaitGroup
+	loops, stopLoops := context.WithCancel(context.Background())
+	defer stopLoops()
+	ledgerDone := make(chan struct{})
+	go func() {
+		defer close(ledgerDone)
+		a.ledger.Run(loops)
+	}()
+	if err := a.startPolicy(loops, &background); err != nil {
+		stopLoops()
+		<-ledgerDone
+		return errors.Join(err, a.engine.Close(ctx))
+	}
+	reporting, stopReporting := context.WithCancel(loops)
+	background.Go(func() { a.reporter.run(reporting) })
+
+	server := newServer(a.log)
+	wire.RegisterAgentServer(server, a.service)
+	serving := make(chan error, 1)
+	go func() { serving <- server.Serve(listener) }()
+
+	err := awaitEnd(ctx, listener, serving)
+	a.reporter.stop()
+	a.policy.close()
+	err = errors.Join(err, a.stopEngine())
+	stopServer(server)
+	a.service.feeds.Wait()
+	stopReporting()
+	a.sayLast()
+	a.endLedger(ledgerDone)
+	stopLoops()
+	background.Wait()
+	return err
+}
+
+// startPolicy puts the first policy into force and, in a pod, keeps looking for the next.
+func (a *Agent) startPolicy(ctx context.Context, background *sync.WaitGroup) error {
+	if a.cfg.Documents == nil {
+		a.policy.adopt(documents{policy: a.cfg.Policy, shell: a.cfg.Shell})
+		// Nothing could ever make it valid.
+		if s := a.policy.current(); !s.valid() {
+			return fmt.Errorf("putting the policy into force: %s: %s", s.reason, s.message)
+		}
+		return nil
+	}
+	r := &reader{SignedDocuments: *a.cfg.Documents}
+	if err := r.loadRevision(); err != nil {
+		return err
+	}
+	background.Go(func() { watch(ctx, a.log, r, a.policy.adopt) })
+	return nil
+}
+
+// ender is a listener that knows when there will be no more to accept.
+type ender interface{ peerGone() <-chan struct{} }
+
+// awaitEnd returns why the agent has to end; nil when it was asked to.
+func awaitEnd(ctx context.Context, listener net.Listener, serving <-chan error) error {
+	var gone <-chan struct{}
+	if pair, ok := listener.(ender); ok {
+		gone = pair.peerGone()
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-gone:
+		return nil
+	case err := <-serving:
+		return fmt.Errorf("serving: %w", err)
+	}
+}
+
+// stopEngine asks every command to end, then kills it. ctx of Serve has ended: this has
+// its own time.
+func (a *Agent) stopEngine() error {
+	ctx, cancel := context.WithTimeout(context.Background(), engineEndTime)
+	defer cancel()
+	return a.engine.Close(ctx)
+}
+
+// stopServer lets calls that are about to end do so: they are sending exit records.
+func stopServer(server *grpc.Server) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		server.GracefulStop()
+	}()
+	timer := time.NewTimer(serverEndTime)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+		server.Stop()
+		<-done
+	}
+}
+
+// sayLast writes the last status to the ledger and, cut to what the kubelet takes, to
+// the termination message, which outlives the container's log.
+func (a *Agent) sayLast() {
+	record := a.reporter.status()
+	if a.cfg.TerminationLog == "" {
+		return
+	}
+	record.Version, record.Boot, record.Seq = ledger.Version, a.reporter.boot, a.ledger.LastSeq()
+	if err := writeTermination(a.cfg.TerminationLog, record); err != nil {
+		a.log.Warn("writing the termination message", "err", err)
+	}
+}
+
+// maxTermination is what the kubelet takes of a termination message.
+const maxTermination = 4096
+
+func writeTermination(path string, record ledger.Record) error {
+	line, err := ledger.EncodeWithin(record, maxTermination)
+	if err != nil {
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return fmt.Errorf("opening the termination message: %w", err)
+	}
+	_, err = file.Write(line)
+	return errors.Join(err, file.Close())
+}
+
+// endLedger gives what is queued a moment: standard output may be blocked for good, and
+// then the write that hangs ends with the process.
+func (a *Agent) endLedger(done <-chan struct{}) {
+	a.ledger.Close()
+	timer := time.NewTimer(ledgerEndTime)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+		a.log.Warn("standard output is blocked, the last records are lost")
+	}
+}
+
+// newServer has static windows: growing ones fill every pipe on the way with bulk data,
+// which then stands before a keystroke.
+func newServer(log *slog.Logger) *grpc.Server {
+	const (
+		streamWindow = 128 << 10
+		connWindow   = 256 << 10
+		buffer       = 16 << 10
+	)
+	return grpc.NewServer(
+		grpc.UnaryInterceptor(unaryInterceptor(log)),
+		grpc.StreamInterceptor(streamInterceptor(log)),
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connWindow),
+		grpc.ReadBufferSize(buffer),
+		grpc.WriteBufferSize(buffer),
+		grpc.SharedWriteBuffer(true),
+		grpc.MaxConcurrentStreams(256),
+		grpc.ConnectionTimeout(10*time.Second),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 2 * time.Minute, Timeout: 30 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+		grpc.WaitForHandlers(true),
+	)
+}

@@ -1,0 +1,86 @@
+package agentd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"execsession.dev/agentd/wire"
+)
+
+// dialTimeout bounds dialling and the verdict: both are a matter of microseconds.
+const dialTimeout = 10 * time.Second
+
+// Dial connects to agentd's socket and returns once agentd said that it serves this
+// process. The error is a *wire.RefusedError when it does not.
+func Dial(ctx context.Context, socket string) (*net.UnixConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	var dialer net.Dialer
+	dialled, err := dialer.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to agentd at %q: %w", socket, err)
+	}
+	conn, ok := dialled.(*net.UnixConn)
+	if !ok {
+		return nil, fmt.Errorf("connecting to agentd at %q: got a %T", socket, dialled)
+	}
+	deadline, _ := ctx.Deadline()
+	err = errors.Join(conn.SetReadDeadline(deadline), wire.ReadVerdict(conn), conn.SetReadDeadline(time.Time{}))
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}
+
+// Splice copies between a connection to agentd and a client on in and out. It returns
+// when agentd ended the connection or out takes no more; the end of in is passed on to
+// agentd, which then ends the connection. The copy from in may still wait for a read
+// that nothing can interrupt: the caller is about to exit.
+func Splice(conn *net.UnixConn, in io.Reader, out io.Writer) error {
+	fromClient := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(conn, in)
+		fromClient <- errors.Join(err, conn.CloseWrite())
+	}()
+	_, err := io.Copy(out, conn)
+	closeErr := conn.Close()
+	if err != nil {
+		return fmt.Errorf("copying to the client: %w", err)
+	}
+	select {
+	case <-fromClient:
+		// What could not be sent was for an agentd that had said all it had to say.
+	default:
+	}
+	return closeErr
+}
+
+// Install copies this executable into a folder, so that another container can run it.
+// The copy appears whole or not at all.
+func Install(dir string) (path string, err error) {
+	source, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return "", fmt.Errorf("opening the own executable: %w", err)
+	}
+	// It was only read.
+	defer func() { _ = source.Close() }()
+	path = dir + "/agentd"
+	next, err := os.CreateTemp(dir, ".agentd-*")
+	if err != nil {
+		return "", fmt.Errorf("installing into %q: %w", dir, err)
+	}
+	_, err = io.Copy(next, source)
+	err = errors.Join(err, next.Chmod(0o755), next.Close())
+	if err == nil {
+		err = os.Rename(next.Name(), path)
+	}
+	if err != nil {
+		return "", errors.Join(fmt.Errorf("installing %q: %w", path, err), os.Remove(next.Name()))
+	}
+	return path, nil
+}

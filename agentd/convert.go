@@ -1,0 +1,178 @@
+package agentd
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"execsession.dev/agentd/wire"
+	"execsession.dev/unifiedexec"
+)
+
+// commandFrom checks what only the wire can get wrong; the engine checks the rest.
+func commandFrom(c *wire.Command) (unifiedexec.Command, error) {
+	if c == nil {
+		return unifiedexec.Command{}, fieldError("command", "is missing")
+	}
+	command := unifiedexec.Command{
+		Workdir: c.GetWorkdir(), Env: c.GetEnv(), TTY: c.GetTty(),
+		StdinData: c.GetStdinData(), Shell: c.GetShell(), Login: c.Login,
+	}
+	switch program := c.GetProgram().(type) {
+	case *wire.Command_Script:
+		if program.Script == "" {
+			return unifiedexec.Command{}, fieldError("command.script", "is empty")
+		}
+		command.Script = program.Script
+	case *wire.Command_Argv:
+		if len(program.Argv.GetArgs()) == 0 {
+			return unifiedexec.Command{}, fieldError("command.argv", "is empty")
+		}
+		command.Argv = program.Argv.GetArgs()
+	default:
+		return unifiedexec.Command{}, fieldError("command", "has neither script nor argv")
+	}
+	var err error
+	if command.Size, err = sizeFrom("command.size", c.GetSize()); err != nil {
+		return unifiedexec.Command{}, err
+	}
+	if command.Stdin, err = stdinFrom(c.GetStdin()); err != nil {
+		return unifiedexec.Command{}, err
+	}
+	if command.Timeout, err = durationFrom("command.timeout", c.GetTimeout(), 0); err != nil {
+		return unifiedexec.Command{}, err
+	}
+	return command, nil
+}
+
+func sizeFrom(field string, size *wire.WindowSize) (unifiedexec.Size, error) {
+	if size == nil {
+		return unifiedexec.Size{}, nil
+	}
+	rows, columns := size.GetRows(), size.GetColumns()
+	if rows == 0 || columns == 0 || rows > math.MaxUint16 || columns > math.MaxUint16 {
+		return unifiedexec.Size{}, fieldError(field, "%d rows and %d columns, want 1 to %d of each", rows, columns, math.MaxUint16)
+	}
+	return unifiedexec.Size{Rows: uint16(rows), Columns: uint16(columns)}, nil
+}
+
+func stdinFrom(mode wire.StdinMode) (unifiedexec.StdinMode, error) {
+	switch mode {
+	case wire.StdinMode_STDIN_MODE_UNSPECIFIED:
+		return unifiedexec.StdinNull, nil
+	case wire.StdinMode_STDIN_MODE_OPEN:
+		return unifiedexec.StdinOpen, nil
+	case wire.StdinMode_STDIN_MODE_DATA:
+		return unifiedexec.StdinData, nil
+	}
+	return 0, fieldError("command.stdin", "%d is no mode that this agent knows", mode)
+}
+
+// durationFrom returns unset for a duration that is not given.
+func durationFrom(field string, d *durationpb.Duration, unset time.Duration) (time.Duration, error) {
+	if d == nil {
+		return unset, nil
+	}
+	if err := d.CheckValid(); err != nil {
+		return 0, fieldError(field, "%v", err)
+	}
+	if d.AsDuration() < 0 {
+		return 0, fieldError(field, "%s is negative", d.AsDuration())
+	}
+	return d.AsDuration(), nil
+}
+
+var exitReasons = map[unifiedexec.ExitReason]wire.ExitReason{
+	unifiedexec.ReasonExited:        wire.ExitReason_EXIT_REASON_EXITED,
+	unifiedexec.ReasonSignaled:      wire.ExitReason_EXIT_REASON_SIGNALED,
+	unifiedexec.ReasonTimedOut:      wire.ExitReason_EXIT_REASON_TIMED_OUT,
+	unifiedexec.ReasonStopped:       wire.ExitReason_EXIT_REASON_STOPPED,
+	unifiedexec.ReasonOutOfMemory:   wire.ExitReason_EXIT_REASON_OUT_OF_MEMORY,
+	unifiedexec.ReasonPolicy:        wire.ExitReason_EXIT_REASON_POLICY,
+	unifiedexec.ReasonEngineStopped: wire.ExitReason_EXIT_REASON_ENGINE_STOPPED,
+}
+
+func exitTo(record *unifiedexec.ExitRecord) *wire.ExitRecord {
+	if record == nil {
+		return nil
+	}
+	return &wire.ExitRecord{
+		Reason:    exitReasons[record.Reason],
+		ExitCode:  int32(record.Code), //nolint:gosec // a code is 0 to 255, or -1
+		Signal:    record.Signal,
+		StartTime: timestamppb.New(record.StartTime),
+		EndTime:   timestamppb.New(record.EndTime),
+		Message:   valid(record.Message),
+	}
+}
+
+var processStates = map[unifiedexec.State]wire.ProcessState{
+	unifiedexec.StateRunning: wire.ProcessState_PROCESS_STATE_RUNNING,
+	unifiedexec.StateExited:  wire.ProcessState_PROCESS_STATE_EXITED,
+}
+
+// maxShownCommand keeps a list of processes within a message; a script may have megabytes.
+const maxShownCommand = 4096
+
+func processTo(info unifiedexec.Info) *wire.Process {
+	return &wire.Process{
+		Id: info.ID, State: processStates[info.State],
+		Command: shown(info.Command), Workdir: valid(info.Workdir), Tty: info.TTY,
+		StartTime:   timestamppb.New(info.StartTime),
+		Pid:         int32(info.PID), //nolint:gosec // the kernel's process ids fit
+		OutputBytes: info.OutputBytes, DroppedBytes: info.DroppedBytes,
+		Exit:        exitTo(info.Exit),
+		Descendants: int32(info.Descendants), //nolint:gosec // as many as there are process ids
+	}
+}
+
+func shown(command string) string {
+	command = valid(command)
+	if len(command) <= maxShownCommand {
+		return command
+	}
+	return fmt.Sprintf("%s… (%d bytes cut)", valid(command[:maxShownCommand]), len(command)-maxShownCommand)
+}
+
+// valid is what the protocol's strings must be: UTF-8.
+func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+func resultTo(r unifiedexec.Result) *wire.ToolResult {
+	result := &wire.ToolResult{
+		ChunkId:            r.ChunkID,
+		WallTimeSeconds:    r.WallTime.Seconds(),
+		OriginalTokenCount: r.OriginalTokenCount,
+		Output:             valid(r.Output),
+		Notices:            r.Notices,
+		Exit:               exitTo(r.Exit),
+	}
+	if r.Exit != nil {
+		result.ExitCode = new(result.Exit.GetExitCode())
+	} else {
+		result.SessionId = new(r.ProcessID)
+	}
+	return result
+}
+
+var streams = map[unifiedexec.Stream]wire.Stream{
+	unifiedexec.StreamStdout: wire.Stream_STREAM_STDOUT,
+	unifiedexec.StreamStderr: wire.Stream_STREAM_STDERR,
+	unifiedexec.StreamTTY:    wire.Stream_STREAM_TTY,
+}
+
+func chunkTo(chunk unifiedexec.Chunk) *wire.AttachResponse {
+	if chunk.GapTo != 0 {
+		return &wire.AttachResponse{Message: &wire.AttachResponse_Gap{Gap: &wire.Gap{From: chunk.Offset, To: chunk.GapTo}}}
+	}
+	return &wire.AttachResponse{Message: &wire.AttachResponse_Output{Output: &wire.Output{
+		Offset: chunk.Offset, Stream: streams[chunk.Stream], Data: chunk.Data,
+	}}}
+}
+
+// programName is what the ledger says about a command that it does not show.
+func programName(info unifiedexec.Info) string { return valid(filepath.Base(info.Program)) }

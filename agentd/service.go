@@ -1,0 +1,188 @@
+package agentd
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"execsession.dev/agentd/wire"
+	"execsession.dev/approval"
+	"execsession.dev/unifiedexec"
+)
+
+// service answers the protocol: approval, then the engine, whose starts pass the
+// policy's gate.
+type service struct {
+	wire.UnimplementedAgentServer
+	engine   *unifiedexec.Engine
+	policy   *policy
+	reporter *reporter
+	// feeds are the goroutines that read what clients send on Attach.
+	feeds sync.WaitGroup
+}
+
+// GetStatus implements wire.AgentServer.
+func (s *service) GetStatus(context.Context, *wire.GetStatusRequest) (*wire.AgentStatus, error) {
+	now := s.reporter.snapshot()
+	return &wire.AgentStatus{
+		Version: now.AgentVersion, BootId: s.reporter.boot,
+		StartTime: timestamppb.New(now.StartTime),
+		Sandbox: &wire.SandboxStatus{
+			LandlockAbi: int32(now.Sandbox.LandlockABI), //nolint:gosec // a small number
+			Seccomp:     now.Sandbox.Seccomp, Enforced: now.Sandbox.Enforced,
+			NotEnforced: now.Sandbox.NotEnforced,
+		},
+		Policy: &wire.PolicyStatus{
+			Valid: now.Policy.Valid, Reason: now.Policy.Reason, Message: valid(now.Policy.Message),
+			ProfileHash: now.Policy.ProfileHash, SessionRevision: now.Policy.SessionRevision,
+		},
+		RunningProcesses: int32(now.Processes.Running), //nolint:gosec // bounded by the table
+		ExitedProcesses:  int32(now.Processes.Exited),  //nolint:gosec // one boot does not run 2^31 commands
+	}, nil
+}
+
+// ExecCommand implements wire.AgentServer.
+func (s *service) ExecCommand(ctx context.Context, r *wire.ExecCommandRequest) (*wire.ToolResult, error) {
+	if r.GetEnvironmentId() != "" {
+		return nil, fieldError("environment_id", "%q is not this agent's: it has one environment and no name for it", r.GetEnvironmentId())
+	}
+	command, err := commandFrom(r.GetCommand())
+	if err != nil {
+		return nil, err
+	}
+	wanted := approval.Request{
+		SandboxPermissions: r.GetSandboxPermissions(), Justification: r.GetJustification(), PrefixRule: r.GetPrefixRule(),
+	}
+	var result unifiedexec.Result
+	err = s.launch(ctx, command, wanted, func() error {
+		result, err = s.engine.ExecCommand(ctx, unifiedexec.ExecCommandRequest{
+			Command: command, YieldTimeMS: r.YieldTimeMs, MaxOutputTokens: r.MaxOutputTokens,
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resultTo(result), nil
+}
+
+// WriteStdin implements wire.AgentServer.
+func (s *service) WriteStdin(ctx context.Context, r *wire.WriteStdinRequest) (*wire.ToolResult, error) {
+	s.reporter.active()
+	result, err := s.engine.WriteStdin(ctx, unifiedexec.WriteStdinRequest{
+		ProcessID: r.GetSessionId(), Chars: r.GetChars(), YieldTimeMS: r.YieldTimeMs, MaxOutputTokens: r.MaxOutputTokens,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resultTo(result), nil
+}
+
+// Start implements wire.AgentServer.
+func (s *service) Start(ctx context.Context, r *wire.StartRequest) (*wire.Process, error) {
+	process, err := s.start(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return processTo(process.Info()), nil
+}
+
+func (s *service) start(ctx context.Context, r *wire.StartRequest) (*unifiedexec.Process, error) {
+	command, err := commandFrom(r.GetCommand())
+	if err != nil {
+		return nil, err
+	}
+	var process *unifiedexec.Process
+	err = s.launch(ctx, command, approval.Request{}, func() error {
+		process, err = s.engine.Start(ctx, command)
+		return err
+	})
+	return process, err
+}
+
+// launch is the one way to a start: approval under the policy in force, then the
+// start, which fails when that policy is not in force any more.
+func (s *service) launch(ctx context.Context, command unifiedexec.Command, wanted approval.Request, start func() error) error {
+	s.reporter.active()
+	err := s.policy.launch(ctx, func(state *policyState) error {
+		decision := approval.Decide(state.policy.Approval, wanted)
+		switch {
+		case decision.Err != nil:
+			return decision.Err
+		case decision.Verdict != approval.Run:
+			return reasonError(codes.PermissionDenied, wire.ReasonPermissionDenied, decision.Message,
+				map[string]string{"reason": string(decision.Reason)})
+		}
+		return start()
+	})
+	err = toStatus(err)
+	// A caller's own mistake is told to the caller; what the session refused is on record.
+	if reason := reasonIn(err); reason != "" && reason != wire.ReasonStopping {
+		s.reporter.refused(reason, err, digestOf(command))
+	}
+	return err
+}
+
+// digestOf is the digest that the command would have had in the ledger. How arguments
+// are shown is the engine's matter, so it is told for scripts only.
+func digestOf(command unifiedexec.Command) string {
+	if command.Script == "" {
+		return ""
+	}
+	return digest(command.Script)
+}
+
+// digest is of a command as ListProcesses shows it.
+func digest(command string) string {
+	sum := sha256.Sum256([]byte(command))
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// ListProcesses implements wire.AgentServer.
+func (s *service) ListProcesses(context.Context, *wire.ListProcessesRequest) (*wire.ListProcessesResponse, error) {
+	var list wire.ListProcessesResponse
+	for _, info := range s.engine.List() {
+		list.Processes = append(list.Processes, processTo(info))
+	}
+	return &list, nil
+}
+
+// Signal implements wire.AgentServer.
+func (s *service) Signal(_ context.Context, r *wire.SignalRequest) (*wire.SignalResponse, error) {
+	s.reporter.active()
+	process, err := s.engine.Process(r.GetProcessId())
+	if err != nil {
+		return nil, err
+	}
+	if err := process.Signal(r.GetSignal()); err != nil {
+		return nil, err
+	}
+	return &wire.SignalResponse{}, nil
+}
+
+// Stop implements wire.AgentServer.
+func (s *service) Stop(ctx context.Context, r *wire.StopRequest) (*wire.StopResponse, error) {
+	s.reporter.active()
+	const engineGrace = -1
+	grace, err := durationFrom("grace", r.GetGrace(), engineGrace)
+	if err != nil {
+		return nil, err
+	}
+	process, err := s.engine.Process(r.GetProcessId())
+	if err != nil {
+		return nil, err
+	}
+	record, wasRunning, err := process.Stop(ctx, grace)
+	if err != nil {
+		return nil, err
+	}
+	return &wire.StopResponse{WasRunning: wasRunning, Exit: exitTo(&record)}, nil
+}
+
+// isStdinClosed is a process that reads no more, which is its right.
+func isStdinClosed(err error) bool { return errors.Is(err, unifiedexec.ErrStdinClosed) }

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"execsession.dev/agentd"
+	"execsession.dev/agentd/config"
+	"execsession.dev/sandbox"
+)
+
+// serveLocal is a process on somebody's machine.
+func serveLocal(ctx context.Context, cfg serveConfig, log *slog.Logger) (err error) {
+	policy, err := localPolicy(cfg.PolicyFile)
+	if err != nil {
+		return err
+	}
+	workspace, err := filepath.Abs(cfg.Workspace)
+	if err != nil {
+		return fmt.Errorf("--workspace: %w", err)
+	}
+	listener, hidden, err := localListener(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	if _, err := takeStdout(); err != nil {
+		return err
+	}
+	records, err := openLedger(cfg.Ledger)
+	if err != nil {
+		return err
+	}
+	if err := sandbox.ProtectSelf(); err != nil {
+		return fmt.Errorf("protecting agentd: %w", err)
+	}
+	if err := sandbox.DropCapabilities(); err != nil {
+		return fmt.Errorf("giving up capabilities: %w", err)
+	}
+	temp, removeTemp, err := tempFor(hidden)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, removeTemp()) }()
+	agent, err := agentd.New(agentd.Config{
+		Workspace: workspace, TempDir: temp, Writable: []string{temp}, Hidden: hidden,
+		Policy: policy, Shell: config.DefaultShell(),
+		Ledger: records, ReapOrphans: true, StopGrace: cfg.StopGrace, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	return agent.Serve(ctx, listener)
+}
+
+// localListener also returns the folders that no command may reach because of it.
+func localListener(ctx context.Context, cfg serveConfig, log *slog.Logger) (net.Listener, []string, error) {
+	if cfg.Stdio {
+		pair, err := agentd.InheritedPair()
+		if err != nil {
+			return nil, nil, err
+		}
+		// The pair has its own copies; the end of the connection must be seen as its end.
+		if err := discardStdin(); err != nil {
+			return nil, nil, errors.Join(err, pair.Close())
+		}
+		return agentd.ListenPair(pair), nil, nil
+	}
+	socket, err := filepath.Abs(cfg.Socket)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--socket: %w", err)
+	}
+	listener, err := agentd.ListenLocal(ctx, socket, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(socket))
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("--socket: %w", err), listener.Close())
+	}
+	return listener, []string{dir}, nil
+}
+
+func discardStdin() error {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return fmt.Errorf("replacing standard input: %w", err)
+	}
+	return errors.Join(unix.Dup3(int(null.Fd()), 0, 0), null.Close())
+}
+
+// tempFor is the temporary folder of commands: the user's or, when that holds a folder
+// that they must not reach, one of their own inside it. A command that could write beside
+// the socket could put its own there, and answer for agentd.
+func tempFor(hidden []string) (dir string, remove func() error, err error) {
+	dir = filepath.Clean(os.TempDir())
+	resolved, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", nil, fmt.Errorf("looking at the temporary folder: %w", err)
+	}
+	for _, h := range hidden {
+		if h != resolved && !strings.HasPrefix(h, strings.TrimSuffix(resolved, "/")+"/") {
+			continue
+		}
+		own, err := os.MkdirTemp(dir, "execsession-")
+		if err != nil {
+			return "", nil, fmt.Errorf("making a temporary folder for commands: %w", err)
+		}
+		return own, func() error { return os.RemoveAll(own) }, nil
+	}
+	return dir, func() error { return nil }, nil
+}
+
+func openLedger(path string) (io.Writer, error) {
+	if path == "" {
+		return nil, nil
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the ledger: %w", err)
+	}
+	return file, nil
+}
+
+func localPolicy(path string) (config.Policy, error) {
+	if path == "" {
+		return config.DefaultPolicy(), nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return config.Policy{}, fmt.Errorf("opening the policy: %w", err)
+	}
+	policy, err := config.ParsePolicy(data)
+	if err != nil {
+		return config.Policy{}, fmt.Errorf("policy %q: %w", path, err)
+	}
+	return policy, nil
+}

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"execsession.dev/agentd"
+	"execsession.dev/agentd/config"
+	"execsession.dev/sandbox"
+)
+
+// serveConfig is what flags, environment and file say.
+type serveConfig struct {
+	// In a pod.
+	Namespace, Session, SessionUID string
+	VerifyKey                      string
+	ConfigDir, JournalDir, Home    string
+	TerminationLog                 string
+	// On this machine.
+	Local      bool
+	Stdio      bool
+	PolicyFile string
+	Ledger     string
+	// Both.
+	Workspace string
+	Socket    string
+	StopGrace time.Duration
+}
+
+const (
+	configDir      = "/execsession/config"
+	journalDir     = "/execsession/journal"
+	homeDir        = "/execsession/home"
+	podTempDir     = "/tmp"
+	terminationLog = "/dev/termination-log"
+)
+
+func newServe() *cobra.Command {
+	var cfg serveConfig
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the commands of a session",
+		Long: `Run the commands of a session: as process id 1 of its container or, with --local,
+on this machine.
+
+Every flag but --config may be given as a variable (--session-uid as AGENTD_SESSION_UID)
+or in the file that --config names (session-uid: ...). A flag holds before a variable, a
+variable before the file. When --verify-key is a flag, variables and the file are not looked
+at: then the operator wrote the command line, and the environment is the image's.`,
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := layer(cmd.Flags()); err != nil {
+				return &exitError{exitUsage, err}
+			}
+			if err := cfg.check(cmd.Flags().Changed("socket")); err != nil {
+				return &exitError{exitUsage, err}
+			}
+			return serve(cmd.Context(), cfg)
+		},
+	}
+	f := cmd.Flags()
+	f.String("config", "", "file with values for the other flags")
+	f.StringVar(&cfg.Namespace, "namespace", "", "the session's namespace")
+	f.StringVar(&cfg.Session, "session", "", "the session's name")
+	f.StringVar(&cfg.SessionUID, "session-uid", "", "the session's uid")
+	f.StringVar(&cfg.VerifyKey, "verify-key", "", "the operator's public keys, base64, separated by commas")
+	f.StringVar(&cfg.Workspace, "workspace", "", "the folder that commands work in")
+	f.StringVar(&cfg.ConfigDir, "config-dir", configDir, "the folder with the operator's documents")
+	f.StringVar(&cfg.JournalDir, "journal-dir", journalDir, "a folder for what must survive a restart")
+	f.StringVar(&cfg.Home, "home", homeDir, "HOME of commands in a pod")
+	f.StringVar(&cfg.TerminationLog, "termination-log", terminationLog, "the file for the container's termination message")
+	f.StringVar(&cfg.Socket, "socket", agentd.DefaultSocket, "the socket: @ and an abstract name in a pod, a path with --local")
+	f.DurationVar(&cfg.StopGrace, "stop-grace", agentd.DefaultStopGrace, "the time between asking a command to end and killing it, at most 10s")
+	f.BoolVar(&cfg.Local, "local", false, "run on this machine, without an operator")
+	f.BoolVar(&cfg.Stdio, "stdio", false, "with --local: serve standard input and output instead of a socket")
+	f.StringVar(&cfg.PolicyFile, "policy", "", "with --local: a file with the policy, JSON")
+	f.StringVar(&cfg.Ledger, "ledger", "", "with --local: a file that records are appended to")
+	return cmd
+}
+
+// maxStopGrace leaves a pod's end below 20 seconds.
+const maxStopGrace = 10 * time.Second
+
+// check says which value is wrong; socketGiven is whether --socket was set anywhere.
+func (c *serveConfig) check(socketGiven bool) error {
+	if c.Workspace == "" {
+		return errors.New("--workspace is missing")
+	}
+	if c.StopGrace <= 0 || c.StopGrace > maxStopGrace {
+		return fmt.Errorf("--stop-grace %s: want more than 0 and at most %s", c.StopGrace, maxStopGrace)
+	}
+	if c.Local {
+		return c.checkLocal(socketGiven)
+	}
+	for _, f := range []struct{ flag, value string }{
+		{"namespace", c.Namespace}, {"session", c.Session}, {"session-uid", c.SessionUID}, {"verify-key", c.VerifyKey},
+	} {
+		if f.value == "" {
+			return fmt.Errorf("--%s is missing (or --local, on this machine)", f.flag)
+		}
+	}
+	for _, f := range []struct {
+		flag  string
+		given bool
+	}{{"stdio", c.Stdio}, {"policy", c.PolicyFile != ""}, {"ledger", c.Ledger != ""}} {
+		if f.given {
+			return fmt.Errorf("--%s needs --local", f.flag)
+		}
+	}
+	return nil
+}
+
+func (c *serveConfig) checkLocal(socketGiven bool) error {
+	for _, f := range []struct{ flag, value string }{
+		{"namespace", c.Namespace}, {"session", c.Session}, {"session-uid", c.SessionUID}, {"verify-key", c.VerifyKey},
+	} {
+		if f.value != "" {
+			return fmt.Errorf("--%s does not go with --local: nobody signs documents there", f.flag)
+		}
+	}
+	if c.Stdio == socketGiven {
+		return errors.New("--local needs one of --stdio and --socket")
+	}
+	return nil
+}
+
+// serve sets the process up and runs the agent.
+func serve(ctx context.Context, cfg serveConfig) error {
+	syscall.Umask(0o022)
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	ctx, stop := endSignals(ctx)
+	defer stop()
+	boundMemory()
+
+	if cfg.Local {
+		return serveLocal(ctx, cfg, log)
+	}
+	return servePod(ctx, cfg, log)
+}
+
+// servePod is process id 1 of a session's container.
+func servePod(ctx context.Context, cfg serveConfig, log *slog.Logger) error {
+	keys, err := config.ParseKeys(cfg.VerifyKey)
+	if err != nil {
+		return &exitError{exitUsage, fmt.Errorf("--verify-key: %w", err)}
+	}
+	// The listener looks at our own executable, so it comes before ProtectSelf.
+	listener, err := agentd.ListenPod(cfg.Socket, log)
+	if err != nil {
+		return err
+	}
+	stdout, err := takeStdout()
+	if err != nil {
+		return err
+	}
+	if err := sandbox.ProtectSelf(); err != nil {
+		return fmt.Errorf("protecting agentd: %w", err)
+	}
+	agent, err := agentd.New(agentd.Config{
+		Workspace: cfg.Workspace, Home: cfg.Home, TempDir: podTempDir,
+		Writable: []string{cfg.Home, podTempDir},
+		Hidden:   []string{cfg.ConfigDir, cfg.JournalDir},
+		Documents: &agentd.SignedDocuments{
+			Dir:          cfg.ConfigDir,
+			Identity:     config.Identity{Namespace: cfg.Namespace, Name: cfg.Session, UID: cfg.SessionUID},
+			Keys:         keys,
+			RevisionFile: filepath.Join(cfg.JournalDir, "revision"),
+		},
+		Ledger: stdout, TerminationLog: cfg.TerminationLog,
+		ReapOrphans: true, StopGrace: cfg.StopGrace, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	return agent.Serve(ctx, listener)
+}
+
+// takeStdout keeps standard output for the ledger alone: what any library prints goes to
+// standard error instead, where it cannot cut a record in two.
+func takeStdout() (*os.File, error) {
+	private, err := unix.FcntlInt(1, unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, fmt.Errorf("keeping standard output: %w", err)
+	}
+	if err := unix.Dup3(2, 1, 0); err != nil {
+		return nil, errors.Join(fmt.Errorf("turning standard output to standard error: %w", err), unix.Close(private))
+	}
+	return os.NewFile(uintptr(private), "ledger"), nil
+}
+
+// boundMemory prefers a collection more to a page more: agentd shares the session's
+// memory. GOGC and GOMEMLIMIT hold when they are set.
+func boundMemory() {
+	const (
+		percent = 50
+		// limit is above what 64 full output logs take.
+		limit = 160 << 20
+	)
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(percent)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(limit)
+	}
+}
+
+// ignoredSignals would end a Go program, also as process id 1: its runtime handles them.
+// They are taken and dropped. Setting them to be ignored would hand that down to every
+// command.
+var ignoredSignals = []os.Signal{
+	syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT, syscall.SIGBUS,
+	syscall.SIGFPE, syscall.SIGUSR1, syscall.SIGSEGV, syscall.SIGUSR2, syscall.SIGPIPE, syscall.SIGALRM,
+	syscall.SIGSTKFLT, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGXCPU, syscall.SIGXFSZ,
+	syscall.SIGVTALRM, syscall.SIGPROF, syscall.SIGWINCH, syscall.SIGIO, syscall.SIGPWR, syscall.SIGSYS,
+}
+
+// endSignals returns a context that ends with the first SIGTERM or SIGINT.
+func endSignals(ctx context.Context) (context.Context, func()) {
+	dropped := make(chan os.Signal, 1) // never read: Notify does not wait
+	signal.Notify(dropped, ignoredSignals...)
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	return ctx, func() {
+		stop()
+		signal.Stop(dropped)
+	}
+}
