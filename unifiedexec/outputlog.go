@@ -137,6 +137,8 @@ func (l *outputLog) makeRoomLocked(n uint64) {
 			defer timer.Stop()
 			stalled = positions(slow)
 		}
+		// A reader may be asleep, with what the pieces before this one brought still unread.
+		l.wakeLocked()
 		l.waiting++
 		space := l.space
 		l.mu.Unlock()
