@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"regexp"
 	"strings"
 )
 
@@ -35,7 +36,7 @@ func removalScript(save string, owned func(chain string) bool) string {
 			chains, rules = nil, nil
 		case strings.HasPrefix(line, ":") && owned(strings.TrimPrefix(fields[0], ":")):
 			chains = append(chains, strings.TrimPrefix(fields[0], ":"))
-		case len(fields) > 1 && fields[0] == "-A" && !owned(fields[1]) && leadsTo(fields, owned):
+		case len(fields) > 1 && fields[0] == "-A" && !owned(fields[1]) && leadsTo(line, owned):
 			rules = append(rules, "-D"+strings.TrimPrefix(line, "-A"))
 		case line == "COMMIT":
 			for _, rule := range rules {
@@ -53,9 +54,13 @@ func removalScript(save string, owned func(chain string) bool) string {
 	return script.String()
 }
 
-func leadsTo(rule []string, owned func(string) bool) bool {
-	for i, field := range rule[:len(rule)-1] {
-		if (field == "-j" || field == "-g") && owned(rule[i+1]) {
+// quoted is an argument of a rule that may hold anything, such as a comment that looks like another argument.
+var quoted = regexp.MustCompile(`"(\\.|[^"\\])*"`)
+
+func leadsTo(rule string, owned func(string) bool) bool {
+	fields := strings.Fields(quoted.ReplaceAllString(rule, "quoted"))
+	for i, field := range fields[:len(fields)-1] {
+		if (field == "-j" || field == "-g") && owned(fields[i+1]) {
 			return true
 		}
 	}

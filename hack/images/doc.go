@@ -1,0 +1,13 @@
+// Images writes the repository's container images as archives, without a daemon, a registry or root, and with the same
+// bytes for the same input: every timestamp is fixed.
+//
+//	images product -manager FILE -agentd FILE -o ARCHIVE   the operator and the agent
+//	images workspace -o ARCHIVE                            a small workspace for examples and tests
+//	images builder -o ARCHIVE                              a Go image for the Dockerfile, out of this machine's Go
+//	images compare ARCHIVE ARCHIVE                         whether two archives hold images that run alike
+//
+// The archives have the format of docker save, which containerd, docker and buildah all read. The images' names look
+// like a registry's because tools insist; nothing is ever pulled from there.
+//
+// It is a module of its own so that what it needs stays out of the product's go.mod.
+package main

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// staticProgram builds a program without a loader, as the product's binaries are.
+func staticProgram(t *testing.T, text string) string {
+	t.Helper()
+	dir := t.TempDir()
+	source := filepath.Join(dir, "main.go")
+	if err := os.WriteFile(source, []byte("package main\n\nfunc main() { println(\""+text+"\") }\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "program"), source)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("building: %v: %s", err, out)
+	}
+	return filepath.Join(dir, "program")
+}
+
+func TestProductIsDeterministic(t *testing.T) {
+	program := staticProgram(t, "hello")
+	var archives [2][]byte
+	for i := range archives {
+		name := filepath.Join(t.TempDir(), "product.tar")
+		if err := run(t.Context(), []string{"product", "-manager", program, "-agentd", program, "-o", name}, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		content, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		archives[i] = content
+	}
+	if !bytes.Equal(archives[0], archives[1]) {
+		t.Error("two archives of the same programs differ")
+	}
+}
+
+func TestProductRefusesDynamicProgram(t *testing.T) {
+	shell, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no program here that is surely linked dynamically: bash is missing")
+	}
+	if _, err := product(shell, shell, ""); err == nil || !strings.Contains(err.Error(), "CGO_ENABLED=0") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestCompare(t *testing.T) {
+	one, other := staticProgram(t, "one"), staticProgram(t, "other")
+	write := func(change func(*image)) string {
+		t.Helper()
+		img, err := product(one, other, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(&img)
+		name := filepath.Join(t.TempDir(), "image.tar")
+		if err := img.write(name); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	same := write(func(*image) {})
+	tests := map[string]struct {
+		reason string
+		change func(*image)
+		want   string
+	}{
+		"same":       {reason: "nothing differs", change: func(*image) {}},
+		"entrypoint": {reason: "another program is started", change: func(i *image) { i.config.Entrypoint = []string{"/agentd"} }, want: "entrypoint"},
+		"user":       {reason: "it would run as root", change: func(i *image) { i.config.User = "" }, want: "user"},
+		"file":       {reason: "there is more inside", change: func(i *image) { i.layer.text("extra", "x") }, want: "files"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			err := compare(same, write(tt.change), io.Discard)
+			if tt.want == "" && err != nil {
+				t.Errorf("%s: %v", tt.reason, err)
+			}
+			if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("%s: got %v", tt.reason, err)
+			}
+		})
+	}
+}
