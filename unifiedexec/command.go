@@ -121,7 +121,8 @@ type ExitRecord struct {
 	EndTime   time.Time
 	// Message says more where the reason alone does not.
 	Message string
-	// UserTime, SystemTime and MaxRSS (in bytes) are the process's own use and that of the children it waited for.
+	// UserTime, SystemTime and MaxRSS (in bytes) are the process's own use and that of the children it waited for. The
+	// kernel counts into MaxRSS what the process shared with the engine before it became its program.
 	UserTime, SystemTime time.Duration
 	MaxRSS               int64
 }

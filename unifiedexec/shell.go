@@ -86,13 +86,13 @@ func (s *settings) shellFor(request string) (shell, error) {
 }
 
 func findShell(name, path string) (shell, bool) {
-	candidates := places[name]
+	var candidates []string
 	for _, dir := range filepath.SplitList(path) {
 		if filepath.IsAbs(dir) {
-			candidates = append([]string{filepath.Join(dir, name)}, candidates...)
+			candidates = append(candidates, filepath.Join(dir, name))
 		}
 	}
-	for _, candidate := range candidates {
+	for _, candidate := range append(candidates, places[name]...) {
 		if executable(candidate) == 0 {
 			return shell{kind: kinds[name], path: candidate}, true
 		}

@@ -1,0 +1,225 @@
+package unifiedexec
+
+import (
+	"context"
+	"errors"
+	"os"
+	osexec "os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestCloseEndsEverything(t *testing.T) {
+	var mu sync.Mutex
+	var events []string
+	note := func(what string) func(Info) {
+		return func(i Info) {
+			mu.Lock()
+			defer mu.Unlock()
+			reason := ExitReason("")
+			if i.Exit != nil {
+				reason = i.Exit.Reason
+			}
+			events = append(events, what+" "+i.Command+" "+string(reason))
+		}
+	}
+	e, err := New(Config{StopGrace: 300 * time.Millisecond, OnStart: note("start"), OnExit: note("exit")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	polite := start(t, e, Command{Script: "trap 'exit 3' TERM; sleep 65431 & wait"})
+	stubborn := start(t, e, Command{Script: "trap '' TERM HUP; while :; do sleep 65432; done", TTY: true})
+	if r := exec(t, e, Command{Script: "setsid sleep 65433 >/dev/null 2>&1 & true"}, 30_000); r.Exit == nil {
+		t.Fatalf("%+v", r)
+	}
+	time.Sleep(200 * time.Millisecond)
+	if err := e.Close(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	if rec := waitExit(t, polite); rec.Reason != ReasonEngineStopped || rec.Code != 3 {
+		t.Errorf("polite: %+v", rec)
+	}
+	if rec := waitExit(t, stubborn); rec.Reason != ReasonEngineStopped || rec.Signal != "SIGKILL" {
+		t.Errorf("stubborn: %+v", rec)
+	}
+	if left := running(t, "sleep 6543"); len(left) > 0 {
+		t.Errorf("%v still run", left)
+	}
+	if _, err := e.Start(testContext(t), Command{Script: "true"}); !errors.Is(err, ErrClosed) {
+		t.Errorf("Start: %v", err)
+	}
+	if err := e.Close(testContext(t)); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if got := strings.Join(events, "\n"); len(events) != 6 || !strings.Contains(got, "exit sleep") && !strings.Contains(got, "exit trap 'exit 3' TERM; sleep 65431 & wait EngineStopped") {
+		t.Errorf("events:\n%s", got)
+	}
+}
+
+// A context that ends makes Close kill at once.
+func TestCloseInAHurry(t *testing.T) {
+	e, err := New(Config{StopGrace: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, e, Command{Script: "trap '' TERM; echo deaf; sleep 54321; sleep 54321"})
+	r := p.NewReader(ReaderOptions{})
+	defer r.Close()
+	if _, err := r.Next(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if err := e.Close(ctx); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if rec := waitExit(t, p); rec.Reason != ReasonEngineStopped || rec.Signal != "SIGKILL" {
+		t.Errorf("record %+v", rec)
+	}
+}
+
+func TestConfigureChangesLaterCommands(t *testing.T) {
+	e := newEngine(t, Config{})
+	if err := e.Configure(Settings{Workdir: "/usr", Shell: ShellSettings{Path: "/bin/sh", Login: LoginForbidden}}); err != nil {
+		t.Fatal(err)
+	}
+	if r := exec(t, e, Command{Script: "pwd; echo $0"}, 30_000); r.Output != "/usr\n/bin/sh\n" {
+		t.Errorf("%q", r.Output)
+	}
+	if err := e.Configure(Settings{Workdir: "relative"}); err == nil {
+		t.Error("a bad setting was taken")
+	}
+	if r := exec(t, e, Command{Script: "pwd"}, 30_000); r.Output != "/usr\n" {
+		t.Errorf("%q", r.Output)
+	}
+}
+
+func TestSignal(t *testing.T) {
+	e := newEngine(t, Config{})
+	for _, tty := range []bool{false, true} {
+		for name, want := range map[string]string{"TERM": "SIGTERM", "sigusr1": "SIGUSR1", "INT": "SIGINT"} {
+			p := start(t, e, Command{Script: "sleep 300", TTY: tty})
+			time.Sleep(150 * time.Millisecond)
+			if err := p.Signal(name); err != nil {
+				t.Fatal(err)
+			}
+			if rec := waitExit(t, p); rec.Signal != want || rec.Reason != ReasonSignaled {
+				t.Errorf("tty=%v %s: %+v", tty, name, rec)
+			}
+			if err := p.Signal(name); err != nil {
+				t.Errorf("after the end: %v", err)
+			}
+		}
+	}
+	p := start(t, e, Command{Script: "true"})
+	var field *FieldError
+	if err := p.Signal("WINK"); !errors.As(err, &field) || field.Field != "signal" || field.Value != "WINK" {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestResize(t *testing.T) {
+	e := newEngine(t, Config{})
+	p := start(t, e, Command{Script: "trap 'stty size; exit' WINCH; stty size; while :; do sleep 0.02; done", TTY: true, Size: Size{Rows: 40, Columns: 132}})
+	r := p.NewReader(ReaderOptions{})
+	defer r.Close()
+	if c, err := r.Next(testContext(t)); err != nil || string(c.Data) != "40 132\r\n" {
+		t.Fatalf("%q %v", c.Data, err)
+	}
+	if err := p.Resize(Size{Rows: 50, Columns: 200}); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := r.Next(testContext(t)); err != nil || string(c.Data) != "50 200\r\n" {
+		t.Fatalf("%q %v", c.Data, err)
+	}
+	waitExit(t, p)
+	if err := p.Resize(Size{Rows: 1, Columns: 1}); err == nil {
+		t.Error("a terminal that is gone was resized")
+	}
+	if err := start(t, e, Command{Script: "true"}).Resize(Size{Rows: 1, Columns: 1}); !errors.Is(err, ErrNotTerminal) {
+		t.Errorf("pipe: %v", err)
+	}
+}
+
+// A program asks for input on a terminal, answers and ends.
+func TestPythonOnTerminal(t *testing.T) {
+	if _, err := osexec.LookPath("python3"); err != nil {
+		t.Skip("python3 is not installed")
+	}
+	e := newEngine(t, Config{})
+	r := exec(t, e, Command{Argv: []string{"python3", "-q"}, TTY: true}, 2000)
+	if !strings.Contains(r.Output, ">>> ") {
+		t.Fatalf("%+v", r)
+	}
+	if r = writeStdin(t, e, r.ProcessID, "print(6*7)\n", 1000); !strings.Contains(r.Output, "42") {
+		t.Errorf("%+v", r)
+	}
+	if r = writeStdin(t, e, r.ProcessID, "exit()\n", 30_000); r.Exit == nil || r.Exit.Code != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestWriteGivesUpWithItsContext(t *testing.T) {
+	e := newEngine(t, Config{})
+	p := start(t, e, Command{Script: "sleep 2; wc -c", Stdin: StdinOpen})
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	n, err := p.Write(ctx, make([]byte, 1<<20))
+	if !errors.Is(err, context.DeadlineExceeded) || n <= 0 || n >= 1<<20 {
+		t.Fatalf("Write = %d, %v", n, err)
+	}
+	if more, err := p.Write(testContext(t), make([]byte, 1000)); err != nil || more != 1000 {
+		t.Fatalf("Write = %d, %v", more, err)
+	}
+	if err := p.CloseStdin(); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.TrimSpace(readAll(t, p, ReaderOptions{}, 0)); got != itoa(n+1000) {
+		t.Errorf("%q, want %d", got, n+1000)
+	}
+}
+
+// The reaper needs a process of its own, because it takes exits from everybody else in it.
+func TestReaperCollectsOrphans(t *testing.T) {
+	if os.Getenv("UNIFIEDEXEC_REAPER") == "" {
+		cmd := osexec.Command(os.Args[0], "-test.run=^TestReaperCollectsOrphans$", "-test.v")
+		cmd.Env = append(os.Environ(), "UNIFIEDEXEC_REAPER=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	e := newEngine(t, Config{Subreaper: true, ReapOrphans: true})
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for range 25 {
+				script := "for i in 1 2 3; do (setsid sleep 0.0$i >/dev/null 2>&1 &) ; done; exit 7"
+				p, err := e.Start(testContext(t), Command{Script: script, TTY: i%2 == 0})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if rec := waitExit(t, p); rec.Code != 7 {
+					t.Errorf("record %+v", rec)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		_, err := waitid(unix.P_ALL, 0, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		if errors.Is(err, unix.ECHILD) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("children are left: %v", err)
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package unifiedexec
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+)
+
+// fakes makes table entries, the first one used longest ago.
+func fakes(n int) []*Process {
+	procs := make([]*Process, n)
+	for i := range procs {
+		procs[i] = &Process{id: int32(firstID + i), turn: make(chan struct{}, 1), entry: entry{tool: true, used: uint64(i + 1)}}
+	}
+	return procs
+}
+
+func TestPrune(t *testing.T) {
+	ended := func(p *Process) { p.entry.ended = time.Unix(1, 0) }
+	busy := func(p *Process) { p.turn <- struct{}{} }
+	cases := map[string]struct {
+		reason string
+		setup  func([]*Process)
+		want   int32
+		full   bool
+	}{
+		"LeastRecent":    {"the least recently used when all run", func([]*Process) {}, 1000, false},
+		"EndedFirst":     {"one that ended goes before one that runs", func(p []*Process) { ended(p[5]) }, 1005, false},
+		"OldestEnded":    {"of several that ended the least recently used", func(p []*Process) { ended(p[6]); ended(p[3]) }, 1003, false},
+		"ProtectedEnded": {"the most recently used are safe, also when ended", func(p []*Process) { ended(p[12]) }, 1000, false},
+		"BusyRunning":    {"one that a call is busy with is left alone", func(p []*Process) { busy(p[0]) }, 1001, false},
+		"BusyEnded":      {"no running one goes while an ended one is being told", func(p []*Process) { ended(p[2]); busy(p[2]) }, 0, false},
+		"NextEnded":      {"but another ended one does", func(p []*Process) { ended(p[2]); busy(p[2]); ended(p[4]) }, 1004, false},
+		"AllBusy": {"when none may go the table is full", func(p []*Process) {
+			for _, one := range p {
+				busy(one)
+			}
+		}, 0, true},
+		"NoTools": {"what Start began never goes", func(p []*Process) {
+			for _, one := range p {
+				one.entry.tool = false
+			}
+		}, 0, true},
+		"OneTool": {"a single tool process is among the most recently used", func(p []*Process) {
+			for _, one := range p[1:] {
+				one.entry.tool = false
+			}
+		}, 0, true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			procs := fakes(16)
+			tc.setup(procs)
+			victim, full := prune(procs, 8)
+			got := int32(0)
+			if victim != nil {
+				got = victim.id
+			}
+			if got != tc.want || full != tc.full {
+				t.Errorf("%s: %d full=%v, want %d full=%v", tc.reason, got, full, tc.want, tc.full)
+			}
+		})
+	}
+}
+
+func TestTableMakesRoom(t *testing.T) {
+	e := newEngine(t, Config{StopGrace: 200 * time.Millisecond, Settings: Settings{Limits: Limits{MaxProcesses: 4, ProtectedProcesses: 2}}})
+	var ids []int32
+	for range 4 {
+		ids = append(ids, exec(t, e, Command{Script: "sleep 300"}, 250).ProcessID)
+	}
+	oldest, err := e.Process(ids[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	fifth := exec(t, e, Command{Script: "sleep 300"}, 250)
+	if rec := waitExit(t, oldest); rec.Reason != ReasonStopped || rec.Message == "" {
+		t.Errorf("record %+v", rec)
+	}
+	if _, err := e.WriteStdin(testContext(t), WriteStdinRequest{ProcessID: ids[0]}); !errors.Is(err, ErrUnknownProcess) {
+		t.Errorf("the evicted one: %v", err)
+	}
+	if _, err := e.Process(fifth.ProcessID); err != nil {
+		t.Error(err)
+	}
+	if n := len(e.List()); n != 4 {
+		t.Errorf("%d processes", n)
+	}
+}
+
+func TestTableFull(t *testing.T) {
+	e := newEngine(t, Config{StopGrace: 100 * time.Millisecond, Settings: Settings{Limits: Limits{MaxProcesses: 3}}})
+	for range 3 {
+		start(t, e, Command{Script: "sleep 300"})
+	}
+	if _, err := e.ExecCommand(testContext(t), ExecCommandRequest{Command: Command{Script: "true"}}); !errors.Is(err, ErrTableFull) {
+		t.Errorf("error %v", err)
+	}
+	if err := e.StopAll(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	for _, info := range e.List() {
+		p, err := e.Process(info.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rec := waitExit(t, p); rec.Reason != ReasonStopped {
+			t.Errorf("record %+v", rec)
+		}
+	}
+	exec(t, e, Command{Script: "true"}, 30_000)
+}
+
+func TestEndedProcessesAreKeptForAWhile(t *testing.T) {
+	e := newEngine(t, Config{Settings: Settings{Limits: Limits{EndedProcesses: 5, EndedTime: 2 * time.Second}}})
+	var first int32
+	for i := range 5 + 2*sweepSlack {
+		p := start(t, e, Command{Argv: []string{"/bin/echo", fmt.Sprint(i)}})
+		if i == 0 {
+			first = p.ID()
+		}
+		waitExit(t, p)
+	}
+	list := e.List()
+	if len(list) < 5 || len(list) > 5+sweepSlack {
+		t.Errorf("%d are kept", len(list))
+	}
+	if _, err := e.Process(first); !errors.Is(err, ErrUnknownProcess) {
+		t.Errorf("the first: %v", err)
+	}
+	for deadline := time.Now().Add(patience); len(e.List()) > 0; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("they are kept for ever")
+		}
+	}
+}
+
+// What an ended process left behind is listed as its own, and stopping it stops that.
+func TestSurvivorStaysListed(t *testing.T) {
+	e := newEngine(t, Config{Settings: Settings{Limits: Limits{EndedProcesses: 1, EndedTime: time.Second}}})
+	r := exec(t, e, Command{Script: "setsid sleep 76543 >/dev/null 2>&1 </dev/null & echo up"}, 30_000)
+	if r.Exit == nil || r.Output != "up\n" {
+		t.Fatalf("%+v", r)
+	}
+	time.Sleep(2500 * time.Millisecond)
+	list := e.List()
+	if len(list) != 1 || list[0].Descendants != 1 {
+		t.Fatalf("List = %+v", list)
+	}
+	p, err := e.Process(list[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, was, err := p.Stop(testContext(t), -1)
+	if err != nil || was || rec.Reason != ReasonExited || rec.Code != 0 {
+		t.Errorf("Stop = %+v %v %v", rec, was, err)
+	}
+	if left := running(t, "sleep 76543"); len(left) > 0 {
+		t.Errorf("%v still run", left)
+	}
+}
+
+func TestIDsAreNotUsedAgain(t *testing.T) {
+	var wg sync.WaitGroup
+	table := newTable(&wg)
+	seen := map[int32]bool{}
+	for range rememberedIDs {
+		id, _, err := table.reserve(Limits{MaxProcesses: 1 << 30})
+		if err != nil || id < firstID || id > lastID || seen[id] {
+			t.Fatalf("id %d %v", id, err)
+		}
+		seen[id] = true
+		p := &Process{id: id}
+		table.insert(p)
+		table.mu.Lock()
+		table.forgetLocked(p)
+		table.mu.Unlock()
+	}
+	if len(table.blocked) != rememberedIDs || len(table.reserved) != 0 {
+		t.Errorf("%d blocked, %d reserved", len(table.blocked), len(table.reserved))
+	}
+}
