@@ -57,6 +57,13 @@ func (w *Writer) Append(record Record) {
 	w.signal()
 }
 
+// LastSeq is the number of the newest record.
+func (w *Writer) LastSeq() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.seq
+}
+
 // Dropped counts the records that could not be written.
 func (w *Writer) Dropped() uint64 {
 	w.mu.Lock()
