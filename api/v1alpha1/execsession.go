@@ -45,11 +45,11 @@ type ExecSessionList struct {
 
 // ExecSessionSpec says what a session is.
 //
-// +kubebuilder:validation:XValidation:rule="self.profileRef == oldSelf.profileRef",message="spec.profileRef is immutable: create another session"
-// +kubebuilder:validation:XValidation:rule="self.source == oldSelf.source",message="spec.source is immutable: create another session"
-// +kubebuilder:validation:XValidation:rule="self.workspace == oldSelf.workspace",message="spec.workspace is immutable: create another session"
+// +kubebuilder:validation:XValidation:rule="has(self.profileRef) == has(oldSelf.profileRef) && (!has(self.profileRef) || self.profileRef == oldSelf.profileRef)",message="spec.profileRef is immutable: create another session"
+// +kubebuilder:validation:XValidation:rule="has(self.source) == has(oldSelf.source) && (!has(self.source) || self.source == oldSelf.source)",message="spec.source is immutable: create another session"
+// +kubebuilder:validation:XValidation:rule="has(self.workspace) == has(oldSelf.workspace) && (!has(self.workspace) || self.workspace == oldSelf.workspace)",message="spec.workspace is immutable: create another session"
 // +kubebuilder:validation:XValidation:rule="has(self.pod) == has(oldSelf.pod) && (!has(self.pod) || self.pod == oldSelf.pod)",message="spec.pod is immutable: create another session"
-// +kubebuilder:validation:XValidation:rule="self.execution == oldSelf.execution",message="spec.execution is immutable: create another session"
+// +kubebuilder:validation:XValidation:rule="has(self.execution) == has(oldSelf.execution) && (!has(self.execution) || self.execution == oldSelf.execution)",message="spec.execution is immutable: create another session"
 type ExecSessionSpec struct {
 	// profileRef names the profile that the session's commands run under.
 	// +optional

@@ -268,7 +268,7 @@ type ProfileVariable struct {
 
 // ProfileLimits bound a session's commands together.
 //
-// +kubebuilder:validation:XValidation:rule="self.protectedProcesses < self.maxProcesses",message="protectedProcesses must be less than maxProcesses"
+// +kubebuilder:validation:XValidation:rule="!has(self.protectedProcesses) || !has(self.maxProcesses) || self.protectedProcesses < self.maxProcesses",message="protectedProcesses must be less than maxProcesses"
 type ProfileLimits struct {
 	// maxProcesses is how many commands may run at once; a further one ends the one that was used least recently.
 	// +optional
