@@ -200,6 +200,8 @@ func (a *Agent) startPolicy(ctx context.Context, background *sync.WaitGroup) err
 	if err := r.loadRevision(); err != nil {
 		return err
 	}
+	// The first status shall not say that nothing was read yet.
+	a.policy.adopt(r.read())
 	background.Go(func() { watch(ctx, a.log, r, a.policy.adopt) })
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"syscall"
 	"time"
 
 	"execsession.dev/agentd/wire"
@@ -22,6 +23,10 @@ func Dial(ctx context.Context, socket string) (*net.UnixConn, error) {
 	defer cancel()
 	var dialer net.Dialer
 	dialled, err := dialer.DialContext(ctx, "unix", socket)
+	if errors.Is(err, syscall.EPERM) {
+		// Landlock scopes a command's abstract sockets to its sandbox.
+		return nil, fmt.Errorf("connecting to agentd at %q: the sandbox keeps the commands of a session from it: %w", socket, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("connecting to agentd at %q: %w", socket, err)
 	}
@@ -49,9 +54,10 @@ func Splice(conn *net.UnixConn, in io.Reader, out io.Writer) error {
 	}()
 	_, err := io.Copy(out, conn)
 	closeErr := conn.Close()
-	if err != nil {
+	if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
 		return fmt.Errorf("copying to the client: %w", err)
 	}
+	// A client that is gone is how most connections end.
 	select {
 	case <-fromClient:
 		// What could not be sent was for an agentd that had said all it had to say.

@@ -62,8 +62,11 @@ func sandboxExec(ctx context.Context, policyFile, workspace string, argv []strin
 	// Closing releases the rules only; the program stays confined.
 	defer func() { _ = launcher.Close() }()
 	program, err := exec.LookPath(argv[0])
-	if err != nil {
+	switch {
+	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, syscall.ENOENT):
 		return exitNotFound, err
+	case err != nil:
+		return exitCannotRun, err
 	}
 	// The signals are taken before there is a program that they could miss.
 	signals := make(chan os.Signal, 8)
