@@ -37,7 +37,7 @@ var groups = []group{
 		},
 	},
 	{name: "etcd", binaries: []program{{"etcd", "go.etcd.io/etcd/server/v3"}}},
-	{name: "coredns", binaries: []program{{"coredns", "github.com/coredns/coredns"}}},
+	{name: "coredns", binaries: []program{{"coredns", "."}}},
 	{name: "kube-router", binaries: []program{{"kube-router", "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"}}},
 	{name: "helm", binaries: []program{{"helm", "helm.sh/helm/v3/cmd/helm"}}},
 	{
