@@ -188,8 +188,10 @@ func TestPodIsMadeAgain(t *testing.T) {
 // reap ends a pod that is being deleted, as its kubelet would.
 func (b *bench) reap(pod *corev1.Pod) {
 	b.Helper()
+	old := pod.UID
 	b.eventually("the operator should delete the pod", func() error {
-		if err := b.refresh(pod); err != nil {
+		// An API server removes a failed pod at once, so there may be the next one already.
+		if err := b.refresh(pod); err != nil || pod.UID != old {
 			return client.IgnoreNotFound(err)
 		}
 		if pod.DeletionTimestamp.IsZero() {
