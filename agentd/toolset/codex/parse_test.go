@@ -1,0 +1,209 @@
+package codex
+
+import (
+	"encoding/json"
+	"errors"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"execsession.dev/agentd/wire"
+)
+
+func TestParseExecCommand(t *testing.T) {
+	script := func(s string) *wire.Command { return &wire.Command{Program: &wire.Command_Script{Script: s}} }
+	everything := script("make")
+	everything.Workdir, everything.Tty, everything.Shell, everything.Login = "src", true, "bash", proto.Bool(false)
+	everything.Stdin, everything.StdinData = wire.StdinMode_STDIN_MODE_DATA, []byte("in\n")
+	everything.Env = map[string]string{"A": "1", "B": ""}
+	everything.Timeout = durationpb.New(90 * time.Second)
+	cases := map[string]struct {
+		reason    string
+		arguments string
+		want      *wire.ExecCommandRequest
+	}{
+		"OnlyCmd": {
+			reason: "Everything else has a default, which is the agent's.", arguments: `{"cmd":"echo hi"}`,
+			want: &wire.ExecCommandRequest{Command: script("echo hi")},
+		},
+		"Everything": {
+			reason: "Each field arrives where it belongs.",
+			arguments: `{"cmd":"make","workdir":"src","tty":true,"yield_time_ms":250,"max_output_tokens":0,"shell":"bash","login":false,
+				"environment_id":"e","sandbox_permissions":"require_escalated","justification":"why","prefix_rule":["make","all"],
+				"stdin":"in\n","env":{"A":"1","B":""},"timeout_ms":90000}`,
+			want: &wire.ExecCommandRequest{
+				Command: everything, YieldTimeMs: proto.Int64(250), MaxOutputTokens: proto.Int64(0), EnvironmentId: "e",
+				SandboxPermissions: "require_escalated", Justification: "why", PrefixRule: []string{"make", "all"},
+			},
+		},
+		"IntegralDecimal": {
+			reason: "Some models write whole numbers with a point.", arguments: `{"cmd":"","yield_time_ms":250.0,"max_output_tokens":1.5e3}`,
+			want: &wire.ExecCommandRequest{Command: script(""), YieldTimeMs: proto.Int64(250), MaxOutputTokens: proto.Int64(1500)},
+		},
+		"Null": {
+			reason: "Null is how some models leave a field out.", arguments: ` {"cmd":"x","tty":null,"yield_time_ms":null,"env":null} `,
+			want: &wire.ExecCommandRequest{Command: script("x")},
+		},
+		"EmptyStdin": {
+			reason: "An empty input is an input that ends at once.", arguments: `{"cmd":"cat","stdin":""}`,
+			want: &wire.ExecCommandRequest{Command: &wire.Command{
+				Program: &wire.Command_Script{Script: "cat"}, Stdin: wire.StdinMode_STDIN_MODE_DATA, StdinData: []byte{},
+			}},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := ParseExecCommand([]byte(tc.arguments))
+			if err != nil {
+				t.Fatalf("%s: %v", tc.reason, err)
+			}
+			if diff := cmp.Diff(tc.want, got, protocmp.Transform()); diff != "" {
+				t.Errorf("%s: (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	exec := func(data []byte) error { _, err := ParseExecCommand(data); return err }
+	stdin := func(data []byte) error { _, err := ParseWriteStdin(data); return err }
+	cases := map[string]struct {
+		parse     func([]byte) error
+		arguments string
+		want      ArgumentError
+	}{
+		"Empty":         {exec, ``, ArgumentError{Problem: "malformed JSON: it ends too early"}},
+		"Truncated":     {exec, `{"cmd":"x"`, ArgumentError{Problem: "malformed JSON: it ends too early"}},
+		"NoObject":      {exec, `["cmd"]`, ArgumentError{Value: `["cmd"]`, Problem: "must be an object"}},
+		"Trailing":      {exec, `{"cmd":"x"} {"cmd":"y"}`, ArgumentError{Problem: `there is something after the object: {"cmd":"y"}`}},
+		"TrailingJunk":  {exec, `{"cmd":"x"}}`, ArgumentError{Problem: "there is something after the object: }"}},
+		"NoUTF8":        {exec, "{\"cmd\":\"\xff\"}", ArgumentError{Problem: "malformed JSON: it is not valid UTF-8"}},
+		"NoCmd":         {exec, `{}`, ArgumentError{Field: "cmd", Problem: "must be given"}},
+		"NullCmd":       {exec, `{"cmd":null}`, ArgumentError{Field: "cmd", Value: "null", Problem: "must be given"}},
+		"CmdArray":      {exec, `{"cmd":["a"]}`, ArgumentError{Field: "cmd", Value: `["a"]`, Problem: "must be a string"}},
+		"Twice":         {exec, `{"cmd":"x","cmd":"y"}`, ArgumentError{Field: "cmd", Value: `"y"`, Problem: "given twice"}},
+		"Case":          {exec, `{"cmd":"x","TTY":true}`, ArgumentError{Field: "TTY", Value: "true"}},
+		"TTYString":     {exec, `{"cmd":"x","tty":"true"}`, ArgumentError{Field: "tty", Value: `"true"`, Problem: "must be true or false"}},
+		"TTYNumber":     {exec, `{"cmd":"x","tty":1}`, ArgumentError{Field: "tty", Value: "1", Problem: "must be true or false"}},
+		"Fraction":      {exec, `{"cmd":"x","yield_time_ms":250.5}`, ArgumentError{Field: "yield_time_ms", Value: "250.5", Problem: "must be a whole number"}},
+		"TinyFraction":  {exec, `{"cmd":"x","yield_time_ms":1e-400}`, ArgumentError{Field: "yield_time_ms", Value: "1e-400", Problem: "must be a whole number"}},
+		"NumberString":  {exec, `{"cmd":"x","yield_time_ms":"250"}`, ArgumentError{Field: "yield_time_ms", Value: `"250"`, Problem: "must be a number"}},
+		"Negative":      {exec, `{"cmd":"x","max_output_tokens":-1}`, ArgumentError{Field: "max_output_tokens", Value: "-1", Problem: "must be at least 0"}},
+		"TooLarge":      {exec, `{"cmd":"x","yield_time_ms":1e30}`, ArgumentError{Field: "yield_time_ms", Value: "1e30", Problem: "is too large"}},
+		"HugeExponent":  {exec, `{"cmd":"x","yield_time_ms":1e99999999999}`, ArgumentError{Field: "yield_time_ms", Value: "1e99999999999", Problem: "is too large"}},
+		"TimeoutZero":   {exec, `{"cmd":"x","timeout_ms":0}`, ArgumentError{Field: "timeout_ms", Value: "0", Problem: "must be at least 1"}},
+		"TimeoutLarge":  {exec, `{"cmd":"x","timeout_ms":9223372036854775807}`, ArgumentError{Field: "timeout_ms", Value: "9223372036854775807", Problem: "must be at most 9223372036854"}},
+		"Permissions":   {exec, `{"cmd":"x","sandbox_permissions":"root"}`, ArgumentError{Field: "sandbox_permissions", Value: `"root"`, Problem: "must be one of use_default, require_escalated, with_additional_permissions"}},
+		"Justification": {exec, `{"cmd":"x","justification":"why"}`, ArgumentError{Field: "justification", Problem: "needs sandbox_permissions: set it to require_escalated, or leave the justification out"}},
+		"PrefixString":  {exec, `{"cmd":"x","prefix_rule":"make"}`, ArgumentError{Field: "prefix_rule", Value: `"make"`, Problem: "must be an array of strings"}},
+		"PrefixItem":    {exec, `{"cmd":"x","prefix_rule":["make",2]}`, ArgumentError{Field: "prefix_rule[1]", Value: "2", Problem: "must be a string"}},
+		"EnvItem":       {exec, `{"cmd":"x","env":{"A":1}}`, ArgumentError{Field: "env.A", Value: "1", Problem: "must be a string"}},
+		"EnvNull":       {exec, `{"cmd":"x","env":{"A":null}}`, ArgumentError{Field: "env.A", Value: "null", Problem: "must be a string"}},
+		"EnvTwice":      {exec, `{"cmd":"x","env":{"A":"1","A":"2"}}`, ArgumentError{Field: "env.A", Value: `"2"`, Problem: "given twice"}},
+		"EnvArray":      {exec, `{"cmd":"x","env":["A=1"]}`, ArgumentError{Field: "env", Value: `["A=1"]`, Problem: "must be an object of strings"}},
+		"NoSession":     {stdin, `{"chars":"x"}`, ArgumentError{Field: "session_id", Problem: "must be given"}},
+		"SessionString": {stdin, `{"session_id":"1000"}`, ArgumentError{Field: "session_id", Value: `"1000"`, Problem: "must be a number"}},
+		"SessionLarge":  {stdin, `{"session_id":2147483648}`, ArgumentError{Field: "session_id", Value: "2147483648", Problem: "must be at most 2147483647"}},
+		"StdinUnknown":  {stdin, `{"session_id":1000,"cmd":"x"}`, ArgumentError{Field: "cmd", Value: `"x"`, Problem: "unknown field; the fields are chars, max_output_tokens, session_id, yield_time_ms"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			err := tc.parse([]byte(tc.arguments))
+			var got *ArgumentError
+			if !errors.As(err, &got) {
+				t.Fatalf("%s: got %v, want an *ArgumentError", tc.arguments, err)
+			}
+			if tc.want.Problem == "" {
+				tc.want.Problem = got.Problem
+			}
+			if diff := cmp.Diff(&tc.want, got); diff != "" {
+				t.Errorf("%s: (-want +got):\n%s", tc.arguments, diff)
+			}
+			if got.Field != "" && !strings.Contains(err.Error(), got.Field) || !strings.Contains(err.Error(), got.Value) {
+				t.Errorf("%q names neither field nor value", err)
+			}
+		})
+	}
+}
+
+func TestParseWriteStdin(t *testing.T) {
+	got, err := ParseWriteStdin([]byte(`{"session_id":1000.0,"chars":"\u0003","yield_time_ms":5000,"max_output_tokens":10}`))
+	if err != nil {
+		t.Fatalf("ParseWriteStdin: %v", err)
+	}
+	want := &wire.WriteStdinRequest{SessionId: 1000, Chars: "\x03", YieldTimeMs: proto.Int64(5000), MaxOutputTokens: proto.Int64(10)}
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestErrorsAreShort(t *testing.T) {
+	_, err := ParseExecCommand([]byte(`{"cmd":"x","tty":"` + strings.Repeat("é", 100_000) + `"}`))
+	if err == nil || len(err.Error()) > 200 {
+		t.Errorf("got an error of %d bytes, want a short one", len(err.Error()))
+	}
+}
+
+func FuzzParseExecCommand(f *testing.F) {
+	for _, seed := range []string{
+		`{"cmd":"x"}`, `{"cmd":"x","yield_time_ms":250.0,"env":{"A":"1"},"prefix_rule":["a"]}`, `{"cmd":"x","cmd":"y"}`, `{"cmd":"\ud800"}`,
+		`{"cmd":"x","timeout_ms":1e3}`, `{"cmd":`, `null`, `{"cmd":"x"}{`, `{"cmd":"x","login":null}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		request, err := ParseExecCommand(data)
+		var refused *ArgumentError
+		if err != nil && (!errors.As(err, &refused) || request != nil) {
+			t.Fatalf("error %T with request %v", err, request)
+		}
+		if err != nil {
+			return
+		}
+		// What this package accepts, encoding/json understands the same way.
+		var plain struct {
+			Cmd     string
+			Workdir string
+			TTY     bool
+			Env     map[string]string
+		}
+		if err := json.Unmarshal(data, &plain); err != nil {
+			t.Fatalf("accepted what encoding/json refuses: %v", err)
+		}
+		command := request.GetCommand()
+		if plain.Cmd != command.GetScript() || plain.Workdir != command.GetWorkdir() || plain.TTY != command.GetTty() || len(plain.Env) != len(command.GetEnv()) {
+			t.Errorf("understood %v, encoding/json %+v", command, plain)
+		}
+	})
+}
+
+func FuzzWholeNumber(f *testing.F) {
+	for _, seed := range []string{"0", "-0.0", "9007199254740993", "1.50e1", "-9223372036854775808", "9223372036854775808", "100e-2", "0e99999999999", "0.001e3"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if !json.Valid([]byte(text)) || strings.Trim(text, "-0123456789.eE+") != "" || text == "" || len(text) > 40 {
+			t.Skip("not a JSON number")
+		}
+		got, problem := wholeNumber(text)
+		if at := strings.IndexAny(text, "eE"); at >= 0 && len(text)-at > 5 {
+			return // math/big would write it out
+		}
+		want, ok := new(big.Rat).SetString(text)
+		if !ok {
+			t.Fatalf("math/big does not read %q", text)
+		}
+		if exact := want.IsInt() && want.Num().IsInt64(); exact != (problem == "") {
+			t.Fatalf("%q: problem %q, math/big says %v", text, problem, want)
+		}
+		if problem == "" && want.Num().Int64() != got {
+			t.Errorf("%q: got %d, want %v", text, got, want)
+		}
+	})
+}

@@ -1,0 +1,109 @@
+package codex
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"execsession.dev/agentd/wire"
+)
+
+// result is the structured form. The first six fields are the tool's own; the others are
+// there only when they say something.
+type result struct {
+	ChunkID            string   `json:"chunk_id"`
+	WallTimeSeconds    float64  `json:"wall_time_seconds"`
+	ExitCode           *int32   `json:"exit_code,omitempty"`
+	SessionID          *int32   `json:"session_id,omitempty"`
+	OriginalTokenCount int64    `json:"original_token_count"`
+	Output             string   `json:"output"`
+	Notices            []string `json:"notices,omitempty"`
+	Exit               *exit    `json:"exit,omitempty"`
+}
+
+// exit says how a command ended that did not simply exit.
+type exit struct {
+	// Reason is signaled, timed_out, stopped, out_of_memory, policy or engine_stopped.
+	Reason string `json:"reason"`
+	// Signal is SIGKILL and so on, when a signal ended it.
+	Signal  string `json:"signal,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+var exitReasons = map[wire.ExitReason]struct{ name, text string }{
+	wire.ExitReason_EXIT_REASON_SIGNALED:       {"signaled", "a signal ended the command"},
+	wire.ExitReason_EXIT_REASON_TIMED_OUT:      {"timed_out", "its timeout was over and the command was ended"},
+	wire.ExitReason_EXIT_REASON_STOPPED:        {"stopped", "the command was stopped on request"},
+	wire.ExitReason_EXIT_REASON_OUT_OF_MEMORY:  {"out_of_memory", "the kernel ended the command because memory ran out"},
+	wire.ExitReason_EXIT_REASON_POLICY:         {"policy", "the policy ended the command"},
+	wire.ExitReason_EXIT_REASON_ENGINE_STOPPED: {"engine_stopped", "the engine stopped while the command ran"},
+}
+
+// exitOf gives nil for a command that runs or that exited by itself.
+func exitOf(record *wire.ExitRecord) *exit {
+	reason, special := exitReasons[record.GetReason()]
+	if !special {
+		return nil
+	}
+	return &exit{Reason: reason.name, Signal: record.GetSignal(), Message: record.GetMessage()}
+}
+
+// RenderJSON gives the structured form: one JSON object without a line break.
+func RenderJSON(r *wire.ToolResult) ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(result{
+		ChunkID:            r.GetChunkId(),
+		WallTimeSeconds:    r.GetWallTimeSeconds(),
+		ExitCode:           r.ExitCode,
+		SessionID:          r.SessionId,
+		OriginalTokenCount: r.GetOriginalTokenCount(),
+		Output:             r.GetOutput(),
+		Notices:            r.GetNotices(),
+		Exit:               exitOf(r.GetExit()),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the result of chunk %q: %w", r.GetChunkId(), err)
+	}
+	return bytes.TrimRight(b.Bytes(), "\n"), nil
+}
+
+// RenderText gives the text that a model reads: a line for each thing that applies, then
+// "Output:" and the output to the end. Notices, and how a command ended that did not
+// simply exit, come before "Output:", because everything after it is the command's.
+func RenderText(r *wire.ToolResult) string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	if r.GetChunkId() != "" {
+		line("Chunk ID: %s", r.GetChunkId())
+	}
+	line("Wall time: %.4f seconds", r.GetWallTimeSeconds())
+	if r.ExitCode != nil {
+		line("Process exited with code %d", r.GetExitCode())
+	}
+	if r.SessionId != nil {
+		line("Process running with session ID %d", r.GetSessionId())
+	}
+	line("Original token count: %d", r.GetOriginalTokenCount())
+	if reason, special := exitReasons[r.GetExit().GetReason()]; special {
+		line("Notice: %s", endText(reason.text, r.GetExit()))
+	}
+	for _, notice := range r.GetNotices() {
+		line("Notice: %s", strings.ReplaceAll(notice, "\n", " "))
+	}
+	line("Output:")
+	b.WriteString(r.GetOutput())
+	return b.String()
+}
+
+func endText(text string, record *wire.ExitRecord) string {
+	if record.GetSignal() != "" {
+		text += " (" + record.GetSignal() + ")"
+	}
+	if record.GetMessage() != "" {
+		text += ": " + strings.ReplaceAll(record.GetMessage(), "\n", " ")
+	}
+	return text
+}

@@ -1,0 +1,76 @@
+package codex
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+
+	"execsession.dev/agentd/wire"
+)
+
+func TestRender(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		result   *wire.ToolResult
+		wantJSON string
+		wantText string
+	}{
+		"Exited": {
+			reason: "A plain exit is told by its code alone.",
+			result: &wire.ToolResult{
+				ChunkId: "00ab12", WallTimeSeconds: 0.05, ExitCode: proto.Int32(0), OriginalTokenCount: 2, Output: "<hi>\n",
+				Exit: &wire.ExitRecord{Reason: wire.ExitReason_EXIT_REASON_EXITED},
+			},
+			wantJSON: `{"chunk_id":"00ab12","wall_time_seconds":0.05,"exit_code":0,"original_token_count":2,"output":"<hi>\n"}`,
+			wantText: "Chunk ID: 00ab12\nWall time: 0.0500 seconds\nProcess exited with code 0\nOriginal token count: 2\nOutput:\n<hi>\n",
+		},
+		"Running": {
+			reason: "A command that runs has a session id and no code; notices come before the output.",
+			result: &wire.ToolResult{
+				ChunkId: "00ab13", WallTimeSeconds: 0.25, SessionId: proto.Int32(1000), Notices: []string{"yield_time_ms 1 was raised to 250"},
+			},
+			wantJSON: `{"chunk_id":"00ab13","wall_time_seconds":0.25,"session_id":1000,"original_token_count":0,"output":"","notices":["yield_time_ms 1 was raised to 250"]}`,
+			wantText: "Chunk ID: 00ab13\nWall time: 0.2500 seconds\nProcess running with session ID 1000\nOriginal token count: 0\nNotice: yield_time_ms 1 was raised to 250\nOutput:\n",
+		},
+		"TimedOut": {
+			reason: "Why a command was ended is not in its code.",
+			result: &wire.ToolResult{
+				ChunkId: "00ab14", WallTimeSeconds: 1, ExitCode: proto.Int32(137), Output: "x",
+				Exit: &wire.ExitRecord{Reason: wire.ExitReason_EXIT_REASON_TIMED_OUT, ExitCode: 137, Signal: "SIGKILL", Message: "after 1s"},
+			},
+			wantJSON: `{"chunk_id":"00ab14","wall_time_seconds":1,"exit_code":137,"original_token_count":0,"output":"x","exit":{"reason":"timed_out","signal":"SIGKILL","message":"after 1s"}}`,
+			wantText: "Chunk ID: 00ab14\nWall time: 1.0000 seconds\nProcess exited with code 137\nOriginal token count: 0\nNotice: its timeout was over and the command was ended (SIGKILL): after 1s\nOutput:\nx",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := RenderJSON(tc.result)
+			if err != nil {
+				t.Fatalf("%s: RenderJSON: %v", tc.reason, err)
+			}
+			if diff := cmp.Diff(tc.wantJSON, string(got)); diff != "" {
+				t.Errorf("%s: JSON (-want +got):\n%s", tc.reason, diff)
+			}
+			if !json.Valid(got) {
+				t.Errorf("%s: not JSON", tc.reason)
+			}
+			if diff := cmp.Diff(tc.wantText, RenderText(tc.result)); diff != "" {
+				t.Errorf("%s: text (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestEveryEndHasAName(t *testing.T) {
+	for number, name := range wire.ExitReason_name {
+		reason := wire.ExitReason(number)
+		if reason == wire.ExitReason_EXIT_REASON_UNSPECIFIED || reason == wire.ExitReason_EXIT_REASON_EXITED {
+			continue
+		}
+		if exitOf(&wire.ExitRecord{Reason: reason}) == nil {
+			t.Errorf("%s would be rendered as a plain exit", name)
+		}
+	}
+}
