@@ -1,3 +1,86 @@
-// Package sandbox says what a process may touch, starts processes confined by
-// Landlock and seccomp, and reports what was enforced and what was denied.
+// Package sandbox says what a process may touch, starts processes that are
+// confined by Landlock and seccomp, and reports what is enforced.
+//
+// # The flow
+//
+// A [Policy] is a plain value that a document carries; [Default] is the one that
+// holds where nobody wrote one. A [Layout] says where a session's folders lie on this
+// machine, and [Probe] what its kernel offers. [Compile] makes a [Launcher] of the
+// three, once; the launcher starts any number of processes, each confined alike:
+//
+//	sandbox.ProtectSelf()                       // once, early
+//	launcher, err := sandbox.Compile(policy, layout, sandbox.Probe())
+//	// err: *FieldError (a value is wrong) or *NotEnforceableError (Required, and something cannot be enforced)
+//	pid, err := launcher.Start("/bin/sh", []string{"sh", "-c", "make"}, &syscall.ProcAttr{...})
+//	// err: *SetupError (no sandbox, so nothing ran) or a bare syscall.Errno (the program could not be executed)
+//
+// Who is root calls [DropCapabilities] before the first start.
+//
+// # What a policy means
+//
+// Every process may read and execute everything except the policy's denied paths, the
+// layout's hidden folders, and what is in /dev beside null, zero, full, random,
+// urandom, tty, ptmx and pts, which may be written too. WorkspaceWrite adds writing in the workspace,
+// the layout's writable folders and the policy's writable roots, where files can also be renamed and
+// linked from folder to folder. FullAccess adds writing everywhere but in /proc and /sys,
+// whose files can start programs outside of every sandbox, and in the hidden folders.
+//
+// With Network None a process has Unix sockets and may read the list of interfaces;
+// with Open also TCP and UDP, but no other protocol. Loopback and Proxy are not
+// enforceable by this version.
+//
+// In every mode a process has no capabilities and gains none, cannot trace or read the memory
+// of processes outside of its sandbox, signal them, renice them, change their limits or
+// processors, type into their terminals, make namespaces, mount, load programs into the kernel,
+// or use system calls of a foreign architecture. Each start is a sandbox of its own: a command cannot
+// signal the processes of another command either, even of the same session.
+//
+// # How it is enforced
+//
+// Landlock decides about files, devices, signals and abstract sockets. The filter, which
+// is assembled here for amd64 and arm64, decides about everything that a number in a register
+// tells: the rules are a table in filter_rules.go. Neither is enough: Landlock does not see Multipath
+// TCP, raw sockets or prlimit on a neighbour, and a filter does not see a path.
+//
+// A start happens on a thread of its own, which restricts itself, forks, and ends: a
+// goroutine locks the thread and never unlocks it, so that Go destroys it. The agent's other threads stay free,
+// and no second exec has to be paid for. The main thread cannot be destroyed, so it
+// is never used.
+//
+// # Invariants
+//
+//   - Nothing runs with less than the policy under Required. Under BestEffort
+//     [Report] lists what is missing, and what replaces a mode is narrower than it, never wider.
+//   - What protects the agent itself is no matter of the policy: hidden folders hold in
+//     every mode, and a writable root that overlaps one is an error even under BestEffort.
+//   - Rules stick to the folders as they were when the policy was compiled. Paths are opened
+//     without following links, so a link that a command plants grants nothing. A root that
+//     is replaced by another folder needs a new Compile.
+//   - Rights cannot be taken away below a folder that has them. A folder with a
+//     left-out place in it is granted entry by entry instead: what is made there later has no rights,
+//     and the names in it, the left-out ones too, can be listed. For "/" that is
+//     always so, because of /dev. Below a writable folder this would forbid creating files, so that read-only and
+//     denied paths there are not enforceable.
+//   - Between the filter and the exec the thread and the child make system calls of their
+//     own. A policy cannot deny those (launchSyscalls), and none of them may ever be answered by a
+//     supervisor inside this process: Go holds a processor through vfork, and a stop of
+//     the world would wait for a child that waits for the world.
+//   - Limits hold only if the agent lives under them itself, because they are inherited;
+//     others are not enforceable by this version.
+//
+// # Older kernels
+//
+// The table abiLevels says for each Landlock ABI what a kernel without it lacks and what
+// stands in. Below ABI 6 nothing protects the agent from signals and abstract sockets from connections,
+// so Required refuses such a kernel. Below 3 the filter refuses truncate by path. [Capabilities] is a
+// value: a test, or whoever asks "what would happen there", lowers LandlockABI.
+//
+// # What stays open
+//
+// Landlock does not mediate chmod, chown, utimes, setxattr, stat and chdir: a command can change the mode of
+// a file outside that its user owns, though not its content. The agent therefore must not depend
+// on the mode of its own files; hold them open or have them owned by another user. Existence
+// and size of any file can be seen. Unix sockets that lie in the file system can be connected to
+// before ABI 9. Terminals of the same user in /dev/pts can be written to, which in a pod are
+// the session's own. A memfd can be executed, and is confined as everything else.
 package sandbox

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,6 +34,10 @@ const (
 
 	testUID  = 1000
 	deadline = 2 * time.Minute
+
+	// A program built with the race detector sleeps a second before it ends, which
+	// hundreds of attempts cannot afford.
+	raceOptions = "GORACE=halt_on_error=1 atexit_sleep_ms=0"
 )
 
 func init() {
@@ -153,8 +158,10 @@ func runAgent(t testing.TB, s stage, order agentOrder, asRoot bool) agentAnswer 
 	order.DropCaps = asRoot
 	input, err := json.Marshal(order)
 	check(t, err)
-	cmd := exec.CommandContext(t.Context(), s.binary)
-	cmd.Env = []string{roleVariable + "=" + roleAgent, "AGENT_SECRET=hunter2", "PATH=/usr/bin:/bin", "GORACE=halt_on_error=1"}
+	ctx, cancel := context.WithTimeout(t.Context(), 4*deadline)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, s.binary)
+	cmd.Env = []string{roleVariable + "=" + roleAgent, "AGENT_SECRET=hunter2", "PATH=/usr/bin:/bin", raceOptions}
 	cmd.Dir = "/"
 	cmd.Stdin = bytes.NewReader(input)
 	var stdout, stderr bytes.Buffer
@@ -295,7 +302,7 @@ func runAttempt(order agentOrder, start startFunc, name, abstract string) (outco
 		Dir: order.Layout.Workspace,
 		Env: []string{
 			roleVariable + "=" + roleAttempt, "ATTEMPT=" + name, "BASE=" + order.Base, "ABSTRACT=" + abstract,
-			fmt.Sprintf("AGENT_PID=%d", os.Getpid()), "PATH=/usr/bin:/bin", "GOTRACEBACK=none",
+			fmt.Sprintf("AGENT_PID=%d", os.Getpid()), "PATH=/usr/bin:/bin", "GOTRACEBACK=none", raceOptions,
 		},
 		Files: []uintptr{null.Fd(), writer.Fd(), writer.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd},

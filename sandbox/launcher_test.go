@@ -215,7 +215,7 @@ func TestMainThreadIsNeverConfined(t *testing.T) {
 	s := newStage(t, true)
 	for range 5 {
 		cmd := exec.CommandContext(t.Context(), s.binary)
-		cmd.Env = []string{roleVariable + "=" + roleUnpinned, "BASE=" + s.base}
+		cmd.Env = []string{raceOptions, roleVariable + "=" + roleUnpinned, "BASE=" + s.base}
 		out, err := cmd.CombinedOutput()
 		if err != nil || len(bytes.TrimSpace(out)) > 0 {
 			t.Fatalf("%v: %s", err, out)

@@ -18,13 +18,13 @@ type NetworkMode string
 
 // The network modes.
 const (
-	// NoNetwork allows Unix sockets only.
+	// NoNetwork allows Unix sockets and reading the list of interfaces.
 	NoNetwork NetworkMode = "None"
-	// LoopbackNetwork allows the pod's loopback interface.
+	// LoopbackNetwork adds the loopback interface; not enforceable by this version.
 	LoopbackNetwork NetworkMode = "Loopback"
-	// ProxyNetwork allows the agent's filtering proxy.
+	// ProxyNetwork adds the agent's filtering proxy; not enforceable by this version.
 	ProxyNetwork NetworkMode = "Proxy"
-	// OpenNetwork allows TCP and UDP.
+	// OpenNetwork adds TCP and UDP.
 	OpenNetwork NetworkMode = "Open"
 )
 

@@ -78,7 +78,7 @@ func complaints(leaked int) []string {
 func TestProtectSelf(t *testing.T) {
 	s := newStage(t, true)
 	cmd := exec.CommandContext(t.Context(), s.binary)
-	cmd.Env = []string{roleVariable + "=" + roleProtect}
+	cmd.Env = []string{raceOptions, roleVariable + "=" + roleProtect}
 	out, err := cmd.CombinedOutput()
 	if err != nil || len(out) > 0 {
 		t.Errorf("%v\n%s", err, out)
