@@ -79,6 +79,9 @@ type attachment struct {
 	process *wire.Process
 	// answered tells whether the newest connection got as far as that answer.
 	answered bool
+	// refused counts answers of the agent that ended a stream in its midst, as when a signal
+	// came after the command's end: the record may still be had by joining anew.
+	refused int
 	offset   uint64
 }
 
@@ -110,7 +113,15 @@ func (a *attachment) run(ctx context.Context, opening *wire.AttachRequest) (*wir
 func (a *attachment) resumable(ctx context.Context, err error) bool {
 	var broken *ConnectionError
 	var permanent *permanentError
-	return a.process != nil && ctx.Err() == nil && errors.As(err, &broken) && !errors.As(err, &permanent)
+	var answered *Error
+	if a.process == nil || ctx.Err() != nil || errors.As(err, &permanent) {
+		return false
+	}
+	if errors.As(err, &answered) && a.answered {
+		a.refused++
+		return a.refused == 1
+	}
+	return errors.As(err, &broken)
 }
 
 func (a *attachment) resume(ctx context.Context) (*wire.ExitRecord, error) {

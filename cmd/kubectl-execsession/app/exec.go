@@ -1,0 +1,216 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"execsession.dev/agentd/client"
+	"execsession.dev/agentd/toolset/codex"
+	"execsession.dev/agentd/wire"
+)
+
+const (
+	// callSlack is how much longer than its yield time a call may take.
+	callSlack = time.Minute
+	// longestYield is above what any profile allows.
+	longestYield = 15 * time.Minute
+	// maxArguments bounds JSON that is read from a file.
+	maxArguments = 64 << 20
+)
+
+// toolFlags are the flags of exec and stdin.
+type toolFlags struct {
+	place
+	output string
+}
+
+func (f *toolFlags) addFlags(cmd *cobra.Command) {
+	f.place.addFlags(cmd)
+	cmd.Flags().StringVarP(&f.output, "output", "o", "json", "json for the structured result, text for what a model reads")
+}
+
+// parse gives the session and the JSON arguments.
+func (f *toolFlags) parse(p *plugin, args []string) (string, []byte, error) {
+	if f.output != "json" && f.output != "text" {
+		return "", nil, fmt.Errorf("-o %q: must be json or text", f.output)
+	}
+	session, rest, err := f.split(args)
+	if err != nil {
+		return "", nil, err
+	}
+	if len(rest) != 1 {
+		return "", nil, fmt.Errorf("want the call's JSON arguments, - for standard input or @FILE, as one argument; got %d arguments", len(rest))
+	}
+	arguments, err := p.arguments(rest[0])
+	return session, arguments, err
+}
+
+// arguments reads - from standard input and @FILE from a file.
+func (p *plugin) arguments(given string) ([]byte, error) {
+	name, isFile := strings.CutPrefix(given, "@")
+	var from io.Reader
+	switch {
+	case given == "-":
+		name, from = "standard input", p.In
+	case isFile:
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, fmt.Errorf("reading the arguments: %w", err)
+		}
+		defer file.Close() //nolint:errcheck // it was only read
+		from = file
+	default:
+		return []byte(given), nil
+	}
+	data, err := io.ReadAll(io.LimitReader(from, maxArguments+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading the arguments from %s: %w", name, err)
+	}
+	if len(data) > maxArguments {
+		return nil, fmt.Errorf("reading the arguments from %s: more than %d bytes", name, maxArguments)
+	}
+	return bytes.TrimSpace(data), nil
+}
+
+func (p *plugin) newExec() *cobra.Command {
+	f := &toolFlags{}
+	cmd := &cobra.Command{
+		Use:   "exec SESSION JSON",
+		Short: "Make one exec_command call",
+		Long: `Make one exec_command call: the tool's JSON arguments in (- reads standard input, @FILE a
+file), its result out. Exits with 0 whatever the command's code is, with 255 when the call
+failed. With --local a command that still runs when the call is over is ended with it.`,
+		Example: `  kubectl execsession exec hello '{"cmd":"make test","yield_time_ms":1000}'`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			session, arguments, err := f.parse(p, args)
+			if err != nil {
+				return err
+			}
+			request, err := codex.ParseExecCommand(arguments)
+			if err != nil {
+				return fmt.Errorf("exec_command: %w", err)
+			}
+			return p.callTool(cmd.Context(), f, session, request.YieldTimeMs, func(ctx context.Context, e *engine) (*wire.ToolResult, error) {
+				result, err := e.ExecCommand(ctx, request)
+				var lost *client.ConnectionError
+				if errors.As(err, &lost) && !lost.Dialing {
+					return nil, fmt.Errorf("%s: %w; the command may or may not run, see `ps`", e.name, err)
+				}
+				if err == nil && e.local != nil {
+					err = e.endWithCall(ctx, result)
+				}
+				return result, e.explain(err, result.GetSessionId())
+			})
+		},
+	}
+	f.addFlags(cmd)
+	return cmd
+}
+
+func (p *plugin) newStdin() *cobra.Command {
+	f := &toolFlags{}
+	cmd := &cobra.Command{
+		Use:   "stdin SESSION JSON",
+		Short: "Make one write_stdin call",
+		Long: `Make one write_stdin call, which feeds or polls a command that exec started: the tool's
+JSON arguments in (- reads standard input, @FILE a file), its result out. Exits with 0
+whatever the command's code is, with 255 when the call failed.`,
+		Example: `  kubectl execsession stdin hello '{"session_id":1234,"chars":"y\n"}'`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.noLocal(); err != nil {
+				return err
+			}
+			session, arguments, err := f.parse(p, args)
+			if err != nil {
+				return err
+			}
+			request, err := codex.ParseWriteStdin(arguments)
+			if err != nil {
+				return fmt.Errorf("write_stdin: %w", err)
+			}
+			return p.callTool(cmd.Context(), f, session, request.YieldTimeMs, func(ctx context.Context, e *engine) (*wire.ToolResult, error) {
+				result, err := e.WriteStdin(ctx, request)
+				return result, e.explain(err, request.GetSessionId())
+			})
+		},
+	}
+	f.addFlags(cmd)
+	return cmd
+}
+
+// callTool makes one call within its yield time and prints the result.
+func (p *plugin) callTool(
+	ctx context.Context, f *toolFlags, session string, yieldMs *int64,
+	call func(context.Context, *engine) (*wire.ToolResult, error),
+) (err error) {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	e, err := p.open(ctx, &f.place, session)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closing := e.close(); err == nil {
+			err = closing
+		}
+	}()
+	yield := time.Duration(0)
+	if yieldMs != nil {
+		yield = time.Duration(min(*yieldMs, longestYield.Milliseconds())) * time.Millisecond
+	}
+	ctx, cancel := context.WithTimeout(ctx, max(yield, callSlack)+callSlack)
+	defer cancel()
+	result, err := call(ctx, e)
+	if errors.Is(err, context.Canceled) {
+		return errors.New("interrupted: the wait ended, and what runs keeps running")
+	}
+	if err != nil {
+		return err
+	}
+	return p.printResult(result, f.output)
+}
+
+func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+}
+
+func (p *plugin) printResult(result *wire.ToolResult, format string) error {
+	if format == "text" {
+		_, err := fmt.Fprintln(p.Out, strings.TrimSuffix(codex.RenderText(result), "\n"))
+		return err
+	}
+	rendered, err := codex.RenderJSON(result)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(p.Out, "%s\n", rendered)
+	return err
+}
+
+// endWithCall ends a command that still runs: its agentd ends with the call, so the result
+// must not say that there is something to come back to.
+func (e *engine) endWithCall(ctx context.Context, result *wire.ToolResult) error {
+	if result.SessionId == nil {
+		return nil
+	}
+	stopped, err := e.Stop(ctx, result.GetSessionId(), nil)
+	if err != nil {
+		return err
+	}
+	record := stopped.GetExit()
+	code := record.GetExitCode()
+	result.SessionId, result.ExitCode, result.Exit = nil, &code, record
+	result.Notices = append(result.Notices, "the command still ran when the call was over and was ended with it: "+
+		"--local keeps nothing between calls; run `agentd serve --local` and use --socket")
+	return nil
+}

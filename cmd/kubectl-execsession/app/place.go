@@ -1,0 +1,118 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"execsession.dev/agentd/client"
+	"execsession.dev/agentd/wire"
+)
+
+// socketWait bounds connecting to a socket of this machine.
+const socketWait = 10 * time.Second
+
+// place says where the engine is.
+type place struct {
+	local       bool
+	socket      string
+	waitTimeout time.Duration
+}
+
+func (p *place) addFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.BoolVar(&p.local, "local", false, "run on this machine, in the current folder, with an agentd that lives as long as the call")
+	flags.StringVar(&p.socket, "socket", "", "talk to the `agentd serve --local` at this path; SESSION is left out")
+	flags.DurationVar(&p.waitTimeout, "wait-timeout", time.Minute, "how long to wait until the session's agent is ready")
+}
+
+// here tells whether the engine is on this machine, so that no SESSION is named.
+func (p *place) here() bool { return p.local || p.socket != "" }
+
+// split takes SESSION off args, unless the engine is on this machine.
+func (p *place) split(args []string) (session string, rest []string, err error) {
+	if p.local && p.socket != "" {
+		return "", nil, errors.New("--local and --socket exclude each other")
+	}
+	if p.here() {
+		return "", args, nil
+	}
+	if len(args) == 0 {
+		return "", nil, errors.New("which SESSION? Name one, or use --local or --socket")
+	}
+	return args[0], args[1:], nil
+}
+
+// noLocal refuses --local for a call that is about a command started by another one.
+func (p *place) noLocal() error {
+	if p.local {
+		return errors.New("--local keeps no commands between calls: run `agentd serve --local` and use --socket")
+	}
+	return nil
+}
+
+// engine is a connected engine.
+type engine struct {
+	*client.Client
+	// name speaks of the engine in messages, flags addresses it on a command line.
+	name, flags string
+	// local is the agentd that this call started, or nil.
+	local *localAgent
+}
+
+func (e *engine) close() error {
+	err := e.Client.Close()
+	if e.local != nil {
+		err = errors.Join(err, e.local.stop())
+	}
+	return err
+}
+
+// open connects to the place; for a session it waits until its agent is ready.
+func (p *plugin) open(ctx context.Context, at *place, session string) (*engine, error) {
+	switch {
+	case at.local:
+		agent, err := startLocal(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return &engine{
+			Client: client.New(agent.dial, client.OneConnection(), client.ReconnectFor(0)),
+			name:   "the local agentd", flags: "--local", local: agent,
+		}, nil
+	case at.socket != "":
+		dial := func(ctx context.Context) (net.Conn, error) { return dialSocket(ctx, at.socket) }
+		return &engine{Client: client.New(dial), name: fmt.Sprintf("agentd at %q", at.socket), flags: "--socket " + at.socket}, nil
+	}
+	return p.openSession(ctx, session, at.waitTimeout)
+}
+
+// dialSocket connects to an `agentd serve --local` and reads whether it serves us.
+func dialSocket(ctx context.Context, path string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, socketWait)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, client.Permanent(fmt.Errorf("no agentd serves --socket %q: %w", path, err))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--socket %q: %w", path, err)
+	}
+	deadline, _ := ctx.Deadline()
+	err = errors.Join(conn.SetReadDeadline(deadline), wire.ReadVerdict(conn), conn.SetReadDeadline(time.Time{}))
+	if err != nil {
+		_ = conn.Close()
+		var refused *wire.RefusedError
+		if errors.As(err, &refused) {
+			err = client.Permanent(err)
+		}
+		return nil, fmt.Errorf("--socket %q: %w", path, err)
+	}
+	return conn, nil
+}

@@ -1,0 +1,53 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+func (p *plugin) newVersion() *cobra.Command {
+	var at place
+	cmd := &cobra.Command{
+		Use:   "version [SESSION]",
+		Short: "Print the plugin's version and, with SESSION or --socket, the agent's",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := fmt.Fprintln(p.Out, "kubectl-execsession", ownVersion()); err != nil {
+				return err
+			}
+			if len(args) == 0 && !at.here() {
+				return nil
+			}
+			return p.withEngine(cmd.Context(), &at, args, func(ctx context.Context, e *engine, _ []string) error {
+				status, err := e.GetStatus(ctx)
+				if err != nil {
+					return e.explain(err, 0)
+				}
+				_, err = fmt.Fprintln(p.Out, "agentd", status.GetVersion())
+				return err
+			})
+		},
+	}
+	at.addFlags(cmd)
+	return cmd
+}
+
+// ownVersion is what the Go toolchain recorded.
+func ownVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	version, revision := info.Main.Version, ""
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" {
+			revision = setting.Value
+		}
+	}
+	if (version == "" || version == "(devel)") && revision != "" {
+		return revision
+	}
+	return version
+}
