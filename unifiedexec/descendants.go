@@ -71,11 +71,12 @@ func (m *marker) lowerLocked() uint64 {
 	return value
 }
 
-// issued is whether a process with this mark descends from one that was started here.
+// issued is whether a mark was given here. Lower values are those of other engines of this user, inside
+// or beside this one, so a process that lowered its own limit cannot be told by it.
 func (m *marker) issued(mark uint64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return mark != 0 && mark < m.first
+	return mark >= m.next && mark < m.first
 }
 
 // claims says which process every living descendant belongs to: by its mark, else, when it
@@ -98,9 +99,8 @@ func claims(procs []*Process, live []procEntry) map[*Process][]procEntry {
 		}
 		p := byMark[entry.mark]
 		if p == nil {
-			p = byPID[entry.pid]
-			if p != nil && !p.isLeader(entry) {
-				p = nil
+			if leader := byPID[entry.pid]; leader != nil && leader.holdsID() {
+				p = leader
 			}
 		}
 		if p == nil {
@@ -128,9 +128,8 @@ func inherit(owner map[int]*Process, byPID map[int]*Process, rest []procEntry) {
 				continue
 			}
 			p := owner[entry.ppid]
-			if p == nil && marks.issued(entry.mark) {
-				// Only a descendant has a limit this low, so its session is not a stranger's with a number that came round again.
-				p = byPID[entry.session]
+			if leader := byPID[entry.session]; p == nil && leader != nil && leader.holdsID() {
+				p = leader
 			}
 			if p != nil {
 				owner[entry.pid] = p
@@ -140,11 +139,11 @@ func inherit(owner map[int]*Process, byPID map[int]*Process, rest []procEntry) {
 	}
 }
 
-// isLeader is whether an entry is the process itself and not a stranger that got its number later.
-func (p *Process) isLeader(entry procEntry) bool {
+// holdsID is whether the process's number is still its own; later it may be a stranger's.
+func (p *Process) holdsID() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !p.reaped && entry.pid == p.pid
+	return !p.reaped
 }
 
 // members finds the living processes that belong to p, itself included.

@@ -177,12 +177,7 @@ func (e *Engine) List() []Info {
 
 // StopAll stops every process and what ended ones left behind; the engine keeps working.
 func (e *Engine) StopAll(ctx context.Context) error {
-	var runs []*stopping
-	for _, p := range e.table.all() {
-		run, _ := p.beginStop(-1, ReasonStopped, "")
-		runs = append(runs, run)
-	}
-	for _, run := range runs {
+	for _, run := range e.stopAll(ReasonStopped, "") {
 		select {
 		case <-run.done:
 		case <-ctx.Done():
@@ -190,6 +185,21 @@ func (e *Engine) StopAll(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// stopAll begins to stop what runs or left something behind, with one look at what that is.
+func (e *Engine) stopAll(reason ExitReason, message string) []*stopping {
+	procs := e.table.all()
+	left := claims(procs, liveProcesses())
+	var runs []*stopping
+	for _, p := range procs {
+		if _, ended := p.Exit(); ended && len(left[p]) == 0 {
+			continue
+		}
+		run, _ := p.beginStop(-1, reason, message)
+		runs = append(runs, run)
+	}
+	return runs
 }
 
 // closeMargin is what Close takes beyond the grace time to see that what it killed is gone.
@@ -224,13 +234,10 @@ func (e *Engine) shutDown() {
 	e.table.mu.Unlock()
 	e.history.close()
 	procs := e.table.all()
-	var runs []*stopping
 	for _, p := range procs {
 		p.log.release()
-		run, _ := p.beginStop(-1, ReasonEngineStopped, "the engine stopped")
-		runs = append(runs, run)
 	}
-	for _, run := range runs {
+	for _, run := range e.stopAll(ReasonEngineStopped, "the engine stopped") {
 		<-run.done
 	}
 	if engines.Add(-1) == 0 {

@@ -31,12 +31,13 @@ func TestCloseEndsEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	polite := start(t, e, Command{Script: "trap 'exit 3' TERM; sleep 65431 & wait"})
-	stubborn := start(t, e, Command{Script: "trap '' TERM HUP; while :; do sleep 65432; done", TTY: true})
+	polite := start(t, e, Command{Script: "trap 'exit 3' TERM; echo polite; sleep 65431 & wait"})
+	stubborn := start(t, e, Command{Script: "trap '' TERM HUP; echo stubborn; while :; do sleep 65432; done", TTY: true})
+	awaitOutput(t, polite, "polite")
+	awaitOutput(t, stubborn, "stubborn")
 	if r := exec(t, e, Command{Script: "setsid sleep 65433 >/dev/null 2>&1 & true"}, 30_000); r.Exit == nil {
 		t.Fatalf("%+v", r)
 	}
-	time.Sleep(200 * time.Millisecond)
 	if err := e.Close(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +58,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if got := strings.Join(events, "\n"); len(events) != 6 || !strings.Contains(got, "exit sleep") && !strings.Contains(got, "exit trap 'exit 3' TERM; sleep 65431 & wait EngineStopped") {
+	if got := strings.Join(events, "\n"); len(events) != 6 || strings.Count(got, "EngineStopped") != 2 || strings.Count(got, "exit ") < 3 {
 		t.Errorf("events:\n%s", got)
 	}
 }
@@ -104,8 +105,8 @@ func TestSignal(t *testing.T) {
 	e := newEngine(t, Config{})
 	for _, tty := range []bool{false, true} {
 		for name, want := range map[string]string{"TERM": "SIGTERM", "sigusr1": "SIGUSR1", "INT": "SIGINT"} {
-			p := start(t, e, Command{Script: "sleep 300", TTY: tty})
-			time.Sleep(150 * time.Millisecond)
+			p := start(t, e, Command{Script: "echo up; exec sleep 300", TTY: tty})
+			awaitOutput(t, p, "up")
 			if err := p.Signal(name); err != nil {
 				t.Fatal(err)
 			}
@@ -153,14 +154,9 @@ func TestPythonOnTerminal(t *testing.T) {
 		t.Skip("python3 is not installed")
 	}
 	e := newEngine(t, Config{})
-	r := exec(t, e, Command{Argv: []string{"python3", "-q"}, TTY: true}, 2000)
-	if !strings.Contains(r.Output, ">>> ") {
-		t.Fatalf("%+v", r)
-	}
-	if r = writeStdin(t, e, r.ProcessID, "print(6*7)\n", 1000); !strings.Contains(r.Output, "42") {
-		t.Errorf("%+v", r)
-	}
-	if r = writeStdin(t, e, r.ProcessID, "exit()\n", 30_000); r.Exit == nil || r.Exit.Code != 0 {
+	p := launchTool(t, e, Command{Argv: []string{"python3", "-q"}, TTY: true}, ">>> ")
+	converse(t, e, p.ID(), "print(6*7)\n", "42")
+	if r := writeStdin(t, e, p.ID(), "exit()\n", 30_000); r.Exit == nil || r.Exit.Code != 0 {
 		t.Errorf("%+v", r)
 	}
 }

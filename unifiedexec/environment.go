@@ -64,32 +64,63 @@ func steers(name string) bool {
 		slices.ContainsFunc(steeringPrefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// environ makes a command's environment: the policy over what is inherited, what every command
-// needs, what is fixed, and last the command's own.
+// environ makes a command's environment: what every command with that shell gets, and last the command's own.
 func (s *settings) environ(shell, dir string, own map[string]string) []string {
-	env := s.inherited()
+	env := s.base
+	if env == nil || shell != s.shell.path {
+		env = s.everyone(shell)
+	}
+	env = slices.Grow(slices.Clone(env), len(own)+1)
+	env = setVariable(env, "PWD", dir)
+	for name, value := range own {
+		if name == "PATH" {
+			value = s.prepended(value)
+		}
+		env = setVariable(env, name, value)
+	}
+	return env
+}
+
+// everyone makes what every command gets, sorted by name: the policy over what is inherited, what
+// programs expect, and what is fixed.
+func (s *settings) everyone(shell string) []string {
+	vars := s.inherited()
 	if s.Home != "" {
-		env["HOME"] = s.Home
+		vars["HOME"] = s.Home
 	}
 	if s.TempDir != "" {
-		env["TMPDIR"] = s.TempDir
+		vars["TMPDIR"] = s.TempDir
 	}
-	maps.Copy(env, s.Environment.Set)
+	maps.Copy(vars, s.Environment.Set)
 	if only := s.Environment.IncludeOnly; len(only) > 0 {
-		maps.DeleteFunc(env, func(name, _ string) bool { return !matchAny(only, name) })
+		maps.DeleteFunc(vars, func(name, _ string) bool { return !matchAny(only, name) })
 	}
-	s.fillIn(env, shell)
-	maps.Copy(env, fixedEnvironment)
-	maps.Copy(env, own)
-	env["PATH"] = strings.Join(append(slices.Clone(s.PathPrepend), env["PATH"]), ":")
-	env["PWD"] = dir
-	delete(env, "OLDPWD")
-	list := make([]string, 0, len(env))
-	for name, value := range env {
-		list = append(list, name+"="+value)
+	s.fillIn(vars, shell)
+	maps.Copy(vars, fixedEnvironment)
+	vars["PATH"] = s.prepended(vars["PATH"])
+	delete(vars, "OLDPWD")
+	env := make([]string, 0, len(vars))
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		env = append(env, name+"="+vars[name])
 	}
-	slices.Sort(list)
-	return list
+	return env
+}
+
+func (s *settings) prepended(path string) string {
+	return strings.Join(append(slices.Clone(s.PathPrepend), path), ":")
+}
+
+// setVariable sets a variable in a list that is sorted by name.
+func setVariable(env []string, name, value string) []string {
+	i, found := slices.BinarySearchFunc(env, name, func(entry, name string) int {
+		has, _, _ := strings.Cut(entry, "=")
+		return strings.Compare(has, name)
+	})
+	if found {
+		env[i] = name + "=" + value
+		return env
+	}
+	return slices.Insert(env, i, name+"="+value)
 }
 
 // inherited is what the policy leaves of the engine's environment.

@@ -166,7 +166,7 @@ func TestShellChoice(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tc.settings.Path == "" {
-				s.shell = shell{kind: kindBash, path: "/bin/bash"}
+				s.shell, s.base = shell{kind: kindBash, path: "/bin/bash"}, nil
 			}
 			p, err := s.plan(tc.command)
 			if err != nil || strings.Join(p.argv, " ") != tc.want {

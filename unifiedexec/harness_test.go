@@ -120,3 +120,51 @@ func running(t *testing.T, word string) []int {
 	}
 	return pids
 }
+
+// awaitOutput waits until a process wrote a text.
+func awaitOutput(t *testing.T, p *Process, text string) {
+	t.Helper()
+	r := p.NewReader(ReaderOptions{Wait: WaitClosed})
+	defer r.Close()
+	var seen bytes.Buffer
+	for ctx := testContext(t); !strings.Contains(seen.String(), text); {
+		c, err := r.Next(ctx)
+		if err != nil {
+			t.Fatalf("process %d wrote %q, not %q: %v", p.ID(), seen.String(), text, err)
+		}
+		seen.Write(c.Data)
+	}
+}
+
+// launchTool starts a command with a short yield and waits until it wrote a text, which the next result tells.
+func launchTool(t *testing.T, e *Engine, c Command, ready string) *Process {
+	t.Helper()
+	r := exec(t, e, c, 250)
+	p, err := e.Process(r.ProcessID)
+	if err != nil {
+		t.Fatalf("%+v: %v", r, err)
+	}
+	awaitOutput(t, p, ready)
+	return p
+}
+
+// converse writes and collects results until they hold a text.
+func converse(t *testing.T, e *Engine, id int32, chars, want string) string {
+	t.Helper()
+	var seen strings.Builder
+	for deadline := time.Now().Add(patience); ; chars = "" {
+		r, err := e.WriteStdin(testContext(t), WriteStdinRequest{ProcessID: id, Chars: chars, YieldTimeMS: ms(250)})
+		if err != nil {
+			t.Fatalf("WriteStdin(%d, %q): %v", id, chars, err)
+		}
+		seen.WriteString(r.Output)
+		if strings.Contains(seen.String(), want) {
+			return seen.String()
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d answered %q, not %q", id, seen.String(), want)
+		}
+	}
+}
+
+func ms(n int64) *int64 { return &n }

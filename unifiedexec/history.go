@@ -54,9 +54,9 @@ func (e *Engine) sweep(now time.Time, expired bool) {
 	if len(surplus) == 0 || (!expired && len(surplus) < sweepSlack) {
 		return
 	}
-	holders := claims(surplus, liveProcesses())
+	used := marksInUse()
 	for _, p := range e.table.forget(surplus, limits, now.Add(limits.EndedTime), func(p *Process) bool {
-		return len(holders[p]) > 0 || p.log.size().open
+		return p.mark != 0 && used[p.mark] || p.log.size().open
 	}) {
 		p.beginStop(-1, ReasonStopped, "")
 	}

@@ -64,12 +64,19 @@ func (s *stdio) openTerminal(size Size) error {
 	if err != nil {
 		return &StartError{Op: "pty", Errno: errnoOf(err)}
 	}
+	defer master.Close()
 	s.child = []*os.File{slave, slave, slave}
-	s.terminal = master
-	s.outputs = []output{{file: master, stream: StreamTTY}}
 	if err := pty.Setsize(master, &pty.Winsize{Rows: size.Rows, Cols: size.Columns}); err != nil {
 		return &StartError{Op: "pty", Errno: errnoOf(err)}
 	}
+	// Package pty made its file blocking, and a file of package os stays so for good: a second
+	// descriptor is needed for one that waits in the poller.
+	fd, err := unix.FcntlInt(master.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return &StartError{Op: "pty", Errno: errnoOf(err)}
+	}
+	s.terminal = descriptor(fd).pollable()
+	s.outputs = []output{{file: s.terminal, stream: StreamTTY}}
 	return nil
 }
 
@@ -93,6 +100,7 @@ func (s *stdio) openPipes(mode StdinMode) error {
 		if err != nil {
 			return err
 		}
+		read.widen()
 		s.outputs = append(s.outputs, output{file: read.pollable(), stream: stream})
 		s.child = append(s.child, write.blocking())
 	}
@@ -126,6 +134,15 @@ func pipe() (read, write descriptor, err error) {
 		return 0, 0, &StartError{Op: "pipe", Errno: errnoOf(err)}
 	}
 	return descriptor(fds[0]), descriptor(fds[1]), nil
+}
+
+// outputPipe is how much a process may write before it waits for the engine. More than the default
+// saves turns of the scheduler; the pages come only as they are filled.
+const outputPipe = 256 << 10
+
+func (d descriptor) widen() {
+	// A user who has many pipes is refused, and keeps the default.
+	_, _ = unix.FcntlInt(uintptr(d), unix.F_SETPIPE_SZ, outputPipe)
 }
 
 func (d descriptor) blocking() *os.File { return os.NewFile(uintptr(d), "pipe") }

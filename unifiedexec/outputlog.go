@@ -46,7 +46,9 @@ type outputLog struct {
 	settledAt uint64
 
 	readers []*Reader
-	// space is closed, and made anew, whenever a lossless reader moved on while an append waits.
+	// untold counts bytes that readers were not woken for.
+	untold int
+	// space is closed, and made anew, when lossless readers made room while an append waits.
 	space   chan struct{}
 	waiting int
 }
@@ -61,10 +63,16 @@ func newOutputLog(limit, streams int) *outputLog {
 	}
 }
 
-// append adds what a stream delivered. It waits for lossless readers that keep reading.
+// wakeBytes is how much an append may leave untold; flush tells the rest. A stream that delivers
+// without a pause then costs one turn of the scheduler for many reads.
+const wakeBytes = 128 << 10
+
+// append adds what a stream delivered. It waits for lossless readers that keep reading. The caller
+// calls flush when the stream pauses.
 func (l *outputLog) append(s Stream, data []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.untold += len(data)
 	for len(data) > 0 {
 		n := len(data)
 		if l.sealed {
@@ -83,7 +91,18 @@ func (l *outputLog) append(s Stream, data []byte) {
 			l.tailFrom = l.end
 		}
 	}
-	l.wakeLocked()
+	if l.untold >= wakeBytes {
+		l.wakeLocked()
+	}
+}
+
+// flush wakes readers for what was appended since they were woken.
+func (l *outputLog) flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.untold > 0 {
+		l.wakeLocked()
+	}
 }
 
 func (l *outputLog) storeLocked(s Stream, data []byte) {
@@ -154,7 +173,7 @@ func (l *outputLog) makeRoomLocked(n uint64) {
 			continue
 		}
 		for r, at := range stalled {
-			if r.cursor == at {
+			if r.cursor == at && !r.inside {
 				r.lossless = false
 			}
 		}
@@ -186,15 +205,21 @@ func (l *outputLog) slowLocked(n uint64) []*Reader {
 	return slow
 }
 
-// movedLocked tells a waiting append that a reader moved on.
+// movedLocked tells a waiting append that a reader moved on, once half the window is free: an append
+// for every chunk would be a turn of the scheduler for every chunk.
 func (l *outputLog) movedLocked() {
-	if l.waiting > 0 {
-		close(l.space)
-		l.space = make(chan struct{})
+	if l.waiting > 0 && len(l.slowLocked(max(l.tailLimit/2, 1))) == 0 {
+		l.spaceLocked()
 	}
 }
 
+func (l *outputLog) spaceLocked() {
+	close(l.space)
+	l.space = make(chan struct{})
+}
+
 func (l *outputLog) wakeLocked() {
+	l.untold = 0
 	for _, r := range l.readers {
 		select {
 		case r.wake <- struct{}{}:
@@ -227,7 +252,7 @@ func (l *outputLog) release() {
 	for _, r := range l.readers {
 		r.lossless = false
 	}
-	l.movedLocked()
+	l.spaceLocked()
 }
 
 // logSize is a log's state in numbers.

@@ -148,6 +148,7 @@ func TestReaderWaitsAndEnds(t *testing.T) {
 	wg.Go(func() {
 		time.Sleep(20 * time.Millisecond)
 		l.append(StreamStdout, []byte("x"))
+		l.flush()
 	})
 	c, err := r.Next(testContext(t))
 	wg.Wait()
@@ -242,11 +243,26 @@ func TestLosslessReaderSlowsTheProcess(t *testing.T) {
 // gap exactly; another reader is not harmed.
 func TestStalledReaderIsLetGo(t *testing.T) {
 	e := newEngine(t, Config{Settings: Settings{Limits: Limits{OutputBytes: 64 << 10}}})
-	p := start(t, e, Command{Script: "sleep 0.3; head -c 20000000 /dev/zero | tr '\\0' x"})
-	stalled := p.NewReader(ReaderOptions{Lossless: true})
+	p := start(t, e, Command{Script: "read go; head -c 20000000 /dev/zero | tr '\\0' x", Stdin: StdinOpen})
+	stalled, other := p.NewReader(ReaderOptions{Lossless: true}), p.NewReader(ReaderOptions{Lossless: true})
 	defer stalled.Close()
+	defer other.Close()
 	began := time.Now()
-	if n := len(readAll(t, p, ReaderOptions{Lossless: true}, 0)); n != 20_000_000 {
+	if _, err := p.Write(testContext(t), []byte("go\n")); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for {
+		c, err := other.Next(testContext(t))
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil || c.GapTo != 0 {
+			t.Fatalf("%+v %v", c, err)
+		}
+		n += len(c.Data)
+	}
+	if n != 20_000_000 {
 		t.Errorf("the other reader got %d bytes", n)
 	}
 	if took := time.Since(began); took < 900*time.Millisecond {

@@ -22,19 +22,37 @@ func (p procEntry) dead() bool { return p.state == 'Z' || p.state == 'X' }
 
 // readProcEntry reads /proc/PID/stat and the process's mark; false when there is no such process.
 func readProcEntry(pid int) (procEntry, bool) {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return procEntry{}, false
-	}
-	entry, ok := parseStat(data)
+	var buf [1024]byte
+	n := readSmall("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
+	entry, ok := parseStat(buf[:n])
 	if !ok {
 		return procEntry{}, false
 	}
-	var limit unix.Rlimit
-	if err := unix.Prlimit(pid, unix.RLIMIT_LOCKS, nil, &limit); err == nil {
-		entry.mark = limit.Max
-	}
+	entry.mark = markOf(pid)
 	return entry, true
+}
+
+// markOf is a process's hard RLIMIT_LOCKS, 0 when it cannot be read.
+func markOf(pid int) uint64 {
+	var limit unix.Rlimit
+	if err := unix.Prlimit(pid, unix.RLIMIT_LOCKS, nil, &limit); err != nil {
+		return 0
+	}
+	return limit.Max
+}
+
+// readSmall reads a file that is made on reading, without what package os does for files that may block.
+func readSmall(path string, buf []byte) int {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0
+	}
+	defer unix.Close(fd)
+	n, err := unix.Read(fd, buf)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // parseStat reads the fields that count. The program's name stands in parentheses and may hold
@@ -69,23 +87,39 @@ func parseStat(data []byte) (procEntry, bool) {
 	}, true
 }
 
-// liveProcesses walks /proc.
-func liveProcesses() []procEntry {
+// processIDs lists the processes that there are.
+func processIDs() []int {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil
 	}
 	defer dir.Close()
 	names, _ := dir.Readdirnames(-1)
-	var all []procEntry
+	pids := make([]int, 0, len(names))
 	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
+		if pid, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, pid)
 		}
+	}
+	return pids
+}
+
+// liveProcesses walks /proc.
+func liveProcesses() []procEntry {
+	var all []procEntry
+	for _, pid := range processIDs() {
 		if entry, ok := readProcEntry(pid); ok && !entry.dead() {
 			all = append(all, entry)
 		}
 	}
 	return all
+}
+
+// marksInUse is the quick look: which marks are on any process, one that nobody collected yet included.
+func marksInUse() map[uint64]bool {
+	used := make(map[uint64]bool)
+	for _, pid := range processIDs() {
+		used[markOf(pid)] = true
+	}
+	return used
 }

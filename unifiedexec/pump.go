@@ -57,6 +57,7 @@ func (p *pump) once(conn syscall.RawConn) bool {
 		if again {
 			pumpBuffers.Put(buf)
 			buf = nil
+			p.log.flush()
 		}
 		return !again
 	})

@@ -55,6 +55,8 @@ type Reader struct {
 	// Guarded by log.mu.
 	cursor   uint64
 	lossless bool
+	// inside is set while Next runs: such a reader reads as soon as the machine lets it, so it is never let go.
+	inside bool
 }
 
 func (l *outputLog) newReader(o ReaderOptions) *Reader {
@@ -85,8 +87,15 @@ func (r *Reader) Next(ctx context.Context) (Chunk, error) {
 		select {
 		case <-r.wake:
 		case <-ctx.Done():
+			r.outside()
 		}
 	}
+}
+
+func (r *Reader) outside() {
+	r.log.mu.Lock()
+	defer r.log.mu.Unlock()
+	r.inside = false
 }
 
 // Close lets the process go.
@@ -106,6 +115,8 @@ func (r *Reader) take() (chunk Chunk, ok, final bool) {
 	l := r.log
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	r.inside = true
+	defer func() { r.inside = !ok && !final }()
 	if r.finalLocked(r.cursor) {
 		return Chunk{}, false, true
 	}

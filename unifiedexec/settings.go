@@ -17,6 +17,8 @@ type settings struct {
 	inherit []string
 	user    account
 	shell   shell
+	// base is what every command with that shell gets.
+	base []string
 }
 
 // complete checks settings and fills in what was left out.
@@ -38,8 +40,11 @@ func complete(s Settings, inherit []string) (*settings, error) {
 	}
 	path := lookup(out.environ("", out.Workdir, nil), "PATH")
 	var err error
-	out.shell, err = detectShell(s.Shell.Path, out.user, path)
-	return out, err
+	if out.shell, err = detectShell(s.Shell.Path, out.user, path); err != nil {
+		return nil, err
+	}
+	out.base = out.everyone(out.shell.path)
+	return out, nil
 }
 
 func checkChoices(s Settings) error {
