@@ -147,22 +147,31 @@ func (b *boot) startControlPlane(ctx context.Context) error {
 
 // startNode starts everything that is a client of the API server, after the objects that give it its rights.
 func (b *boot) startNode(ctx context.Context) error {
-	if _, err := superuser(ctx, b.plan.layout, b.plan.objects, "apply", "--server-side", "-f", "-"); err != nil {
+	l := b.plan.layout
+	if _, err := superuser(ctx, l, b.plan.objects, "apply", "--server-side", "-f", "-"); err != nil {
 		return fmt.Errorf("applying the cluster's objects: %w", err)
 	}
 	for _, p := range b.plan.processes {
-		if p.Name == "etcd" || p.Name == "containerd" || p.Name == "kube-apiserver" {
+		if b.state.knows(p.Name) || p.Name == "kube-router" {
 			continue
 		}
 		if err := b.start(p.Name); err != nil {
 			return err
 		}
 	}
-	return nil
+	// The firewall looks its node up once and ends if it is not there.
+	err := b.await(ctx, "the node to register", func(ctx context.Context) error {
+		_, err := superuser(ctx, l, nil, "get", "node", l.NodeName, "-o", "name")
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return b.start("kube-router")
 }
 
 func (b *boot) awaitNode(ctx context.Context) error {
-	return b.await(ctx, "node", func(ctx context.Context) error {
+	return b.await(ctx, "the cluster to be healthy", func(ctx context.Context) error {
 		return checkHealth(ctx, b.plan, b.state)
 	})
 }

@@ -38,7 +38,11 @@ var groups = []group{
 	},
 	{name: "etcd", binaries: []program{{"etcd", "go.etcd.io/etcd/server/v3"}}},
 	{name: "coredns", binaries: []program{{"coredns", "."}}},
-	{name: "kube-router", binaries: []program{{"kube-router", "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"}}},
+	{
+		name:     "kube-router",
+		ldflags:  "-X github.com/cloudnativelabs/kube-router/v2/pkg/version.Version=v2.1.0",
+		binaries: []program{{"kube-router", "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"}},
+	},
 	{name: "helm", binaries: []program{{"helm", "helm.sh/helm/v3/cmd/helm"}}},
 	{
 		name: "containerd",

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -43,6 +44,11 @@ func (s state) write(l layout) error {
 		return fmt.Errorf("writing the cluster's state: %w", err)
 	}
 	return nil
+}
+
+// knows says whether a process of that name was started.
+func (s state) knows(name string) bool {
+	return slices.ContainsFunc(s.Processes, func(r processRecord) bool { return r.Name == name })
 }
 
 // dead are the names of the processes that do not run any more.

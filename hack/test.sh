@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Runs every test, those that need a cluster against a real one, and ends with the runner's summary: what passed,
+# failed, and was skipped with its reason. Arguments go to `go test`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+go run ./hack/cluster up
+eval "$(go run ./hack/cluster env)"
+hack/images.sh
+hack/deploy.sh
+
+ln -sfn "$KUBEBUILDER_ASSETS/kubectl" bin/kubectl
+export EXECSESSION_E2E_KUBECONFIG="$PWD/bin/cluster/admin.conf"
+export EXECSESSION_E2E_BIN="$PWD/bin"
+
+test/dockerfile/run.sh
+(cd hack/images && go vet ./... && go test ./...)
+go vet ./...
+go tool -modfile=hack/tools.mod gotestsum --format pkgname -- -race -timeout 20m "$@" ./...
