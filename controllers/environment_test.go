@@ -51,6 +51,12 @@ func runTests(m *testing.M) int {
 		ControlPlaneStartTimeout: 2 * time.Minute,
 		ControlPlaneStopTimeout:  time.Minute,
 	}
+	// Stopping is right after half a start too.
+	defer func() {
+		if err := environment.Stop(); err != nil {
+			fmt.Println("stopping the API server:", err)
+		}
+	}()
 	started, err := environment.Start()
 	if err != nil {
 		fmt.Println("starting the API server:", err)
@@ -58,11 +64,6 @@ func runTests(m *testing.M) int {
 	}
 	cluster = started
 	cluster.QPS = -1
-	defer func() {
-		if err := environment.Stop(); err != nil {
-			fmt.Println("stopping the API server:", err)
-		}
-	}()
 	return m.Run()
 }
 
