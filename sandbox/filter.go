@@ -93,14 +93,6 @@ type compiledCall struct {
 	rules  []rule
 }
 
-// final is the verdict of a call that does not depend on its arguments.
-func (c compiledCall) final() (verdict, bool) {
-	if len(c.rules[0].when) == 0 {
-		return c.rules[0].then, true
-	}
-	return 0, false
-}
-
 // compileCalls sorts rules by system call. It panics for a name that does not
 // exist: names in rules are ours, and those of a policy were validated.
 func compileCalls(arch architecture, rules []rule) []compiledCall {
@@ -124,8 +116,11 @@ func compileCalls(arch architecture, rules []rule) []compiledCall {
 	return calls
 }
 
-// assemble makes the filter. Calls without a rule read nothing but their number,
-// which lets the kernel remember that they are allowed and skip the filter.
+// assemble makes the filter: the checks of the architecture, then a search for the
+// call. Two costs decide its shape. The kernel runs it once for every number when it is
+// installed, to remember which calls are allowed whatever their arguments; that is
+// most of what a start pays for, and a search by halves makes it small. Afterwards only
+// calls with rules run it at all.
 func assemble(arch architecture, rules []rule) ([]bpf.RawInstruction, error) {
 	program := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offsetArch, Size: 4},
@@ -138,22 +133,7 @@ func assemble(arch architecture, rules []rule) ([]bpf.RawInstruction, error) {
 			bpf.JumpIf{Cond: bpf.JumpLessThan, Val: arch.foreignBit, SkipTrue: 1},
 			bpf.RetConstant{Val: uint32(refuse(enosys))})
 	}
-	calls := compileCalls(arch, rules)
-	for _, then := range finalVerdicts(calls) {
-		program = append(program, finalBlock(calls, then)...)
-	}
-	for _, call := range calls {
-		if _, final := call.final(); final {
-			continue
-		}
-		block := callBlock(call)
-		if len(block) > 255 {
-			return nil, fmt.Errorf("assembling filter: call %d takes %d instructions", call.number, len(block))
-		}
-		program = append(program, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: call.number, SkipTrue: uint8(len(block))})
-		program = append(program, block...)
-	}
-	program = append(program, bpf.RetConstant{Val: uint32(allow)})
+	program = append(program, searchBlock(compileCalls(arch, rules))...)
 	raw, err := bpf.Assemble(program)
 	if err != nil {
 		return nil, fmt.Errorf("assembling filter: %w", err)
@@ -161,40 +141,33 @@ func assemble(arch architecture, rules []rule) ([]bpf.RawInstruction, error) {
 	return raw, nil
 }
 
-// finalVerdicts are the distinct verdicts of calls that do not depend on arguments.
-func finalVerdicts(calls []compiledCall) []verdict {
-	var list []verdict
-	for _, call := range calls {
-		if then, final := call.final(); final && !slices.Contains(list, then) {
-			list = append(list, then)
+// searchBlock finds the call among sorted ones; it always ends in a verdict.
+func searchBlock(calls []compiledCall) []bpf.Instruction {
+	const few = 3
+	if len(calls) <= few {
+		var block []bpf.Instruction
+		for _, call := range calls {
+			verdict := callBlock(call)
+			block = append(block, jumpOver(bpf.JumpNotEqual, call.number, len(verdict))...)
+			block = append(block, verdict...)
 		}
+		return append(block, bpf.RetConstant{Val: uint32(allow)})
 	}
-	slices.Sort(list)
-	return list
+	middle := len(calls) / 2
+	lower, upper := searchBlock(calls[:middle]), searchBlock(calls[middle:])
+	return slices.Concat(jumpOver(bpf.JumpGreaterOrEqual, calls[middle].number, len(lower)), lower, upper)
 }
 
-// finalBlock compares with every call of one verdict, in runs that a jump's one byte can cross.
-func finalBlock(calls []compiledCall, then verdict) []bpf.Instruction {
-	const run = 200
-	var numbers []uint32
-	for _, call := range calls {
-		if verdict, final := call.final(); final && verdict == then {
-			numbers = append(numbers, call.number)
-		}
+// jumpOver skips instructions if the condition holds. A conditional jump reaches
+// 255 instructions; over more, it jumps around an unconditional one.
+func jumpOver(cond bpf.JumpTest, value uint32, length int) []bpf.Instruction {
+	if length <= 255 {
+		return []bpf.Instruction{bpf.JumpIf{Cond: cond, Val: value, SkipTrue: uint8(length)}}
 	}
-	var block []bpf.Instruction
-	for chunk := range slices.Chunk(numbers, run) {
-		for i, number := range chunk {
-			left := uint8(len(chunk) - 1 - i)
-			jump := bpf.JumpIf{Cond: bpf.JumpEqual, Val: number, SkipTrue: left}
-			if left == 0 {
-				jump.SkipFalse = 1
-			}
-			block = append(block, jump)
-		}
-		block = append(block, bpf.RetConstant{Val: uint32(then)})
+	return []bpf.Instruction{
+		bpf.JumpIf{Cond: cond, Val: value, SkipFalse: 1},
+		bpf.Jump{Skip: uint32(length)},
 	}
-	return block
 }
 
 // callBlock tries the rules of one call in their order; it always ends in a verdict.

@@ -28,18 +28,18 @@ func rightsOf(grants []grant, path string) landlock.AccessFSSet {
 	return rights
 }
 
-func TestPlanGrants(t *testing.T) {
-	s := newStage(t, true)
-	at := func(rel string) string { return filepath.Join(s.base, rel) }
-	check(t, os.Symlink(at("outside"), at("workspace/link")))
-	cases := map[string]struct {
-		reason string
-		change func(*Policy, *Layout)
-		read   []string
-		write  []string
-		closed []string
-		notes  []string
-	}{
+// grantCase is one row of the specification of what a policy grants.
+type grantCase struct {
+	reason string
+	change func(*Policy, *Layout)
+	read   []string
+	write  []string
+	closed []string
+	notes  []string
+}
+
+func grantCases(at func(rel string) string) map[string]grantCase {
+	return map[string]grantCase{
 		"WorkspaceWrite": {
 			reason: "read everywhere, write in the layout's folders, nothing of the agent's",
 			change: func(*Policy, *Layout) {},
@@ -103,8 +103,14 @@ func TestPlanGrants(t *testing.T) {
 			notes:  []string{"not writable"},
 		},
 	}
+}
+
+func TestPlanGrants(t *testing.T) {
+	s := newStage(t, true)
+	at := func(rel string) string { return filepath.Join(s.base, rel) }
+	check(t, os.Symlink(at("outside"), at("workspace/link")))
 	check(t, os.Symlink(at("outside"), at("agent/to-outside")))
-	for name, c := range cases {
+	for name, c := range grantCases(at) {
 		t.Run(name, func(t *testing.T) {
 			policy, layout := Default(), s.layout()
 			c.change(&policy, &layout)
