@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"golang.org/x/net/bpf"
@@ -87,10 +88,23 @@ const (
 
 func argOffset(arg int) uint32 { return uint32(offsetArgs + 8*arg) }
 
-// compiledCall is one system call with the rules about it.
+// compiledCall is one system call with the rules about it, or several that follow
+// each other in number and have one and the same verdict.
 type compiledCall struct {
-	number uint32
-	rules  []rule
+	first, last uint32
+	rules       []rule
+}
+
+// final is the verdict of a call that does not depend on its arguments.
+func (c compiledCall) final() (verdict, bool) {
+	return c.rules[0].then, len(c.rules[0].when) == 0
+}
+
+// follows says that the call can be told together with the one before it.
+func (c compiledCall) follows(before compiledCall) bool {
+	mine, final := c.final()
+	other, otherFinal := before.final()
+	return final && otherFinal && mine == other && c.first == before.last+1
 }
 
 // compileCalls sorts rules by system call. It panics for a name that does not
@@ -108,11 +122,15 @@ func compileCalls(arch architecture, rules []rule) []compiledCall {
 			}
 		}
 	}
-	calls := make([]compiledCall, 0, len(byNumber))
-	for number, list := range byNumber {
-		calls = append(calls, compiledCall{number: number, rules: list})
+	var calls []compiledCall
+	for _, number := range slices.Sorted(maps.Keys(byNumber)) {
+		call := compiledCall{first: number, last: number, rules: byNumber[number]}
+		if end := len(calls) - 1; end >= 0 && call.follows(calls[end]) {
+			calls[end].last = number
+			continue
+		}
+		calls = append(calls, call)
 	}
-	slices.SortFunc(calls, func(a, b compiledCall) int { return int(a.number) - int(b.number) })
 	return calls
 }
 
@@ -148,14 +166,19 @@ func searchBlock(calls []compiledCall) []bpf.Instruction {
 		var block []bpf.Instruction
 		for _, call := range calls {
 			verdict := callBlock(call)
-			block = append(block, jumpOver(bpf.JumpNotEqual, call.number, len(verdict))...)
+			if call.first == call.last {
+				verdict = append(jumpOver(bpf.JumpNotEqual, call.first, len(verdict)), verdict...)
+			} else {
+				verdict = append(jumpOver(bpf.JumpGreaterThan, call.last, len(verdict)), verdict...)
+				verdict = append(jumpOver(bpf.JumpLessThan, call.first, len(verdict)), verdict...)
+			}
 			block = append(block, verdict...)
 		}
 		return append(block, bpf.RetConstant{Val: uint32(allow)})
 	}
 	middle := len(calls) / 2
 	lower, upper := searchBlock(calls[:middle]), searchBlock(calls[middle:])
-	return slices.Concat(jumpOver(bpf.JumpGreaterOrEqual, calls[middle].number, len(lower)), lower, upper)
+	return slices.Concat(jumpOver(bpf.JumpGreaterOrEqual, calls[middle].first, len(lower)), lower, upper)
 }
 
 // jumpOver skips instructions if the condition holds. A conditional jump reaches
