@@ -64,10 +64,12 @@ func tearDownNetwork(ctx context.Context) error {
 			problems = append(problems, run(ctx, "ip", "link", "delete", bridge))
 		}
 	}
-	// The plugins' library keeps results in a folder that nothing can move, named after the network.
-	results, _ := filepath.Glob("/var/lib/cni/results/" + podBridge + "-*")
+	// The plugins' library keeps results in a folder that nothing can move. Ours name a network namespace of ours.
+	results, _ := filepath.Glob("/var/lib/cni/results/*")
 	for _, name := range results {
-		problems = append(problems, os.Remove(name))
+		if text, err := os.ReadFile(name); err == nil && strings.Contains(string(text), `"`+runDir+"/") {
+			problems = append(problems, os.Remove(name))
+		}
 	}
 	problems = append(problems, cleanPacketFilter(ctx))
 	return errors.Join(problems...)
