@@ -76,7 +76,8 @@ func (m *marker) lowerLocked() uint64 {
 func (m *marker) issued(mark uint64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return mark >= m.next && mark < m.first
+	// Every second value is the engine's own, which others that it starts may have too.
+	return mark >= m.next && mark < m.first && (m.first-mark)%2 == 1
 }
 
 // claims says which process every living descendant belongs to: by its mark, else, when it

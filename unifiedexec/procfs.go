@@ -35,10 +35,30 @@ func readProcEntry(pid int) (procEntry, bool) {
 // markOf is a process's hard RLIMIT_LOCKS, 0 when it cannot be read.
 func markOf(pid int) uint64 {
 	var limit unix.Rlimit
-	if err := unix.Prlimit(pid, unix.RLIMIT_LOCKS, nil, &limit); err != nil {
+	err := unix.Prlimit(pid, unix.RLIMIT_LOCKS, nil, &limit)
+	switch err {
+	case nil:
+		return limit.Max
+	case unix.EPERM:
+		// A process of another user shows it only in text.
+		var buf [4096]byte
+		return parseLimits(buf[:readSmall("/proc/"+strconv.Itoa(pid)+"/limits", buf[:])])
+	default:
 		return 0
 	}
-	return limit.Max
+}
+
+// parseLimits finds the hard limit of file locks; an unlimited one counts as 0.
+func parseLimits(data []byte) uint64 {
+	for line := range bytes.Lines(data) {
+		if rest, ok := bytes.CutPrefix(line, []byte("Max file locks")); ok {
+			if fields := bytes.Fields(rest); len(fields) >= 2 {
+				n, _ := strconv.ParseUint(string(fields[1]), 10, 64)
+				return n
+			}
+		}
+	}
+	return 0
 }
 
 // readSmall reads a file that is made on reading, without what package os does for files that may block.
