@@ -90,6 +90,18 @@ func TestLocalAttachFeeds(t *testing.T) {
 	}
 }
 
+// A run must lose nothing, however early and fast the command writes.
+func TestLocalAttachLosesNothing(t *testing.T) {
+	l := startLocal(t)
+	const size = 64 << 20 // many times what the engine keeps
+	for range 3 {
+		got := receive(attachStart(t, l, argv("head", "-c", fmt.Sprint(size), "/dev/zero")))
+		if len(got.output) != size || len(got.gaps) != 0 || got.exit.GetExitCode() != 0 {
+			t.Errorf("%d bytes came of %d, with gaps %v and %v (error %v)", len(got.output), size, got.gaps, got.exit, got.err)
+		}
+	}
+}
+
 func splitBytes(data []byte, size int) func(func([]byte) bool) {
 	return func(yield func([]byte) bool) {
 		for len(data) > 0 {

@@ -232,6 +232,9 @@ func execute(t *testing.T, c wire.AgentClient, command *wire.Command) (string, i
 	return result.GetOutput(), result.GetExitCode()
 }
 
+// maxStreams is where receive stops to keep the streams apart.
+const maxStreams = 1 << 20
+
 // attached is what an Attach stream gave.
 type attached struct {
 	process *wire.Process
@@ -255,7 +258,9 @@ func receive(stream grpc.BidiStreamingClient[wire.AttachRequest, wire.AttachResp
 		case *wire.AttachResponse_Process:
 			got.process = m.Process
 		case *wire.AttachResponse_Output:
-			got.streams[m.Output.GetStream()] += string(m.Output.GetData())
+			if len(got.output) < maxStreams {
+				got.streams[m.Output.GetStream()] += string(m.Output.GetData())
+			}
 			got.output = append(got.output, m.Output.GetData()...)
 		case *wire.AttachResponse_Gap:
 			got.gaps = append(got.gaps, m.Gap)
