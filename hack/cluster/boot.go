@@ -36,9 +36,6 @@ func (b *boot) run(ctx context.Context) error {
 }
 
 func (b *boot) steps(ctx context.Context) error {
-	if err := checkPorts(b.plan.processes); err != nil {
-		return err
-	}
 	if err := b.install(); err != nil {
 		return err
 	}

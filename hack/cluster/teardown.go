@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,15 +12,33 @@ import (
 )
 
 // tearDown stops whatever there is of a cluster, however it was left, and removes everything it made except the cache.
-// It is safe when there is nothing.
+// When there is nothing it does nothing: the packet filter's chains may then be those of another Kubernetes.
 func tearDown(ctx context.Context, l layout) error {
+	if !traces(l) {
+		return nil
+	}
 	if err := stopCluster(ctx, l); err != nil {
 		return err
 	}
 	if err := removeTrees(l.Run, l.State); err != nil {
 		return err
 	}
-	return removeLogLinks(l)
+	return errors.Join(removeLogLinks(l), removeDevicePlugins())
+}
+
+// traces says whether anything of a cluster is left on this machine.
+func traces(l layout) bool {
+	for _, dir := range []string{l.State, l.Run} {
+		if _, err := os.Stat(dir); err == nil {
+			return true
+		}
+	}
+	for _, bridge := range []string{l.NodeBridge, l.PodBridge} {
+		if _, err := net.InterfaceByName(bridge); err == nil {
+			return true
+		}
+	}
+	return len(processesFrom(l.Bin)) > 0
 }
 
 // stopCluster ends all processes and removes what lives in the kernel. What would start others again ends first.
@@ -69,4 +88,17 @@ func removeLogLinks(l layout) error {
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// removeDevicePlugins removes the kubelet's socket for device plugins, which is in a fixed place, and the folders that
+// it was alone in.
+func removeDevicePlugins() error {
+	const dir = "/var/lib/kubelet/device-plugins"
+	if err := os.Remove(filepath.Join(dir, "kubelet.sock")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	// Not empty, they are somebody else's.
+	_ = os.Remove(dir)
+	_ = os.Remove(filepath.Dir(dir))
+	return nil
 }

@@ -34,6 +34,9 @@ func (c *command) up(ctx context.Context) error {
 		if err := tearDown(ctx, b.plan.layout); err != nil {
 			return fmt.Errorf("removing the previous cluster: %w", err)
 		}
+		if err := checkPorts(b.plan.processes); err != nil {
+			return err
+		}
 		if err := b.run(ctx); err != nil {
 			return err
 		}
