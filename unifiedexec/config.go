@@ -28,6 +28,12 @@ type Config struct {
 	// DrainGrace is how long an exit record waits for output that a descendant still holds
 	// open, after everything that was already written is in the log; 0 means 50 milliseconds.
 	DrainGrace time.Duration
+	// OOMScoreAdj is what commands get as oom_score_adj, so that the kernel ends them before the
+	// engine when memory is short; 0 leaves them as the engine is.
+	OOMScoreAdj int
+	// MemoryEvents is the memory.events file of the engine's memory group, by which a kill of the
+	// out-of-memory killer is told from others; empty means the container's own.
+	MemoryEvents string
 	// OnStart and OnExit are told every start and every exit, in order for each process,
 	// by one goroutine, without any lock held; a slow one delays only later callbacks.
 	OnStart func(Info)

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -26,9 +27,13 @@ type Engine struct {
 	drainGrace time.Duration
 	onStart    func(Info)
 	onExit     func(Info)
+	// memoryEvents counts the memory group's troubles; oomScoreAdj is what commands get.
+	memoryEvents string
+	oomScoreAdj  int
 
 	settings atomic.Pointer[settings]
 	table    *table
+	waits    *waits
 	history  history
 	orphans  *orphans
 	events   events
@@ -48,6 +53,13 @@ func New(cfg Config) (*Engine, error) {
 		inherit: slices.Clone(cfg.Environ), stopGrace: cfg.StopGrace, drainGrace: cfg.DrainGrace,
 		onStart: cfg.OnStart, onExit: cfg.OnExit,
 		orphans: newOrphans(cfg.ReapOrphans), closed: make(chan struct{}),
+		waits: newWaits(), memoryEvents: cfg.MemoryEvents, oomScoreAdj: cfg.OOMScoreAdj,
+	}
+	if e.memoryEvents == "" {
+		e.memoryEvents = memoryEvents
+	}
+	if e.oomScoreAdj < -1000 || e.oomScoreAdj > 1000 {
+		return nil, &FieldError{Field: "oomScoreAdj", Value: strconv.Itoa(e.oomScoreAdj), Problem: "must be from -1000 to 1000"}
 	}
 	e.table = newTable(&e.running)
 	if cfg.Environ == nil {

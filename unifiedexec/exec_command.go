@@ -149,13 +149,12 @@ func (e *Engine) newCall(yieldMS *int64, unset, shortest, longest time.Duration,
 // collect waits for the end or the yield time and takes what was written since the last result.
 func (c call) collect(ctx context.Context, p *Process) (Result, error) {
 	began := time.Now()
-	timer := time.NewTimer(c.yield)
-	defer timer.Stop()
-	select {
-	case <-p.done:
-	case <-timer.C:
-	case <-ctx.Done():
-		return Result{}, ctx.Err()
+	interrupted, err := c.engine.waits.until(ctx, p.done, c.yield)
+	if err != nil {
+		return Result{}, err
+	}
+	if interrupted {
+		c.notices = append(c.notices, "the wait was interrupted; the command goes on")
 	}
 	return c.take(p, began), nil
 }

@@ -17,18 +17,20 @@ const terminalDrain = 2 * time.Second
 
 // Process is one command, on a terminal or on pipes.
 type Process struct {
-	engine   *Engine
-	id       int32
-	display  string
-	program  string
-	dir      string
-	pid      int
-	mark     uint64
-	started  time.Time
-	log      *outputLog
-	pumps    []*pump
-	input    *input
-	terminal *os.File
+	engine  *Engine
+	id      int32
+	display string
+	program string
+	dir     string
+	pid     int
+	mark    uint64
+	started time.Time
+	// oomBefore is the engine's count of out-of-memory kills at the start.
+	oomBefore uint64
+	log       *outputLog
+	pumps     []*pump
+	input     *input
+	terminal  *os.File
 	// pidfd belongs to run, which closes it.
 	pidfd *os.File
 	done  chan struct{}
@@ -172,7 +174,9 @@ func (e *Engine) newProcess(id int32, plan plan, l launched) *Process {
 		pid: l.pid, mark: l.mark, started: time.Now(), pidfd: l.pidfd, terminal: l.terminal,
 		log:  newOutputLog(plan.retain, len(l.outputs)),
 		done: make(chan struct{}), turn: make(chan struct{}, 1),
+		oomBefore: e.oomKills(),
 	}
+	e.raiseOOMScore(l.pid)
 	for _, o := range l.outputs {
 		p.pumps = append(p.pumps, newPump(o.file, o.stream, p.log))
 	}
@@ -219,6 +223,7 @@ func (p *Process) run() {
 	p.engine.orphans.kick()
 	p.drain()
 	rec := p.record(status, err)
+	p.blameMemory(&rec)
 	rec.StartTime, rec.EndTime = p.started, ended
 	rec.UserTime, rec.SystemTime = time.Duration(usage.Utime.Nano()), time.Duration(usage.Stime.Nano())
 	rec.MaxRSS = usage.Maxrss << 10

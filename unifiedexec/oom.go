@@ -1,0 +1,54 @@
+package unifiedexec
+
+import (
+	"bytes"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// memoryEvents is where a container finds the counters of its own memory group.
+const memoryEvents = "/sys/fs/cgroup/memory.events"
+
+// oomKills counts the processes that the out-of-memory killer ended in the engine's memory group;
+// 0 where the kernel does not tell.
+func (e *Engine) oomKills() uint64 {
+	var buf [1024]byte
+	for line := range bytes.Lines(buf[:readSmall(e.memoryEvents, buf[:])]) {
+		if rest, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
+			n, _ := strconv.ParseUint(string(bytes.TrimSpace(rest)), 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+// blameMemory corrects a record whose process was killed while the out-of-memory killer was at work. The kernel
+// tells only that it killed in this group, so the process itself must have got a SIGKILL that nobody here sent.
+func (p *Process) blameMemory(rec *ExitRecord) {
+	if p.engine.oomKills() <= p.oomBefore {
+		return
+	}
+	switch {
+	case rec.Reason == ReasonSignaled && rec.Signal == "SIGKILL":
+		rec.Reason = ReasonOutOfMemory
+		rec.Message = "the container was out of memory"
+	case rec.Reason == ReasonExited && rec.Code == 128+int(unix.SIGKILL):
+		rec.Message = "the container was out of memory meanwhile, and a child of the command may have been killed for it"
+	}
+}
+
+// raiseOOMScore makes the kernel prefer a command to the engine when memory is short. What the command started in its
+// first moment may have missed it.
+func (e *Engine) raiseOOMScore(pid int) {
+	if e.oomScoreAdj == 0 {
+		return
+	}
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	// It is a preference: where it may not be set, commands run all the same.
+	_, _ = unix.Write(fd, []byte(strconv.Itoa(e.oomScoreAdj)))
+}

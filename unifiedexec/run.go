@@ -1,0 +1,166 @@
+package unifiedexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+const (
+	// defaultRunTimeout is the life of a command that is run to its end.
+	defaultRunTimeout = 10 * time.Second
+	// timeoutCode is what a run says that was ended by its timeout.
+	timeoutCode = 124
+)
+
+// ExecOneShot runs a command of the tool to its end: it cannot be fed or polled, and its timeout (0 means 10 seconds)
+// is its life. What it wrote until then is in the result. When ctx ends first the command is stopped too, and the error is ctx's.
+func (e *Engine) ExecOneShot(ctx context.Context, c Command, maxOutputTokens *int64) (Result, error) {
+	if c.TTY {
+		return Result{}, &FieldError{Field: "tty", Problem: "a command that runs to its end has no terminal"}
+	}
+	if c.Stdin == StdinOpen {
+		return Result{}, &FieldError{Field: "stdin", Problem: "nobody could write to a command that runs to its end"}
+	}
+	if c.Timeout == 0 {
+		c.Timeout = defaultRunTimeout
+	}
+	call, err := e.newCall(nil, 0, 0, 0, maxOutputTokens)
+	if err != nil {
+		return Result{}, err
+	}
+	p, err := e.start(ctx, c, true)
+	if err != nil {
+		return Result{}, err
+	}
+	defer p.leave()
+	began := time.Now()
+	if err := p.finish(ctx); err != nil {
+		e.told(p)
+		return Result{}, err
+	}
+	return call.take(p, began), nil
+}
+
+// finish waits for the end, and for the descendants' when a timeout ended it. A ctx that ends stops the process.
+func (p *Process) finish(ctx context.Context) error {
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		p.beginStop(-1, ReasonStopped, "the call was cancelled")
+		<-p.done
+		return ctx.Err()
+	}
+	p.mu.Lock()
+	stop := p.stop
+	p.mu.Unlock()
+	if stop != nil {
+		<-stop.done
+	}
+	return nil
+}
+
+// RunRequest is a command whose output is wanted in two pieces.
+type RunRequest struct {
+	// Command.Timeout 0 means 10 seconds here.
+	Command Command
+	// StreamBytes is how much of each stream is kept, from its beginning; 0 means 1 MiB, negative means everything.
+	StreamBytes int
+}
+
+// RunResult is what a command left when it had ended.
+type RunResult struct {
+	// Code is the command's code, 128 and the signal's number, or 124 when its timeout ended it.
+	Code           int
+	TimedOut       bool
+	Exit           ExitRecord
+	Stdout, Stderr []byte
+	// StdoutBytes and StderrBytes count what was written; more than was kept says that something was cut.
+	StdoutBytes, StderrBytes uint64
+	WallTime                 time.Duration
+}
+
+// Run runs a command to its end and keeps its streams apart. It never waits for what a surviving descendant
+// still holds open. When ctx ends first the command is stopped, and the error is ctx's.
+func (e *Engine) Run(ctx context.Context, r RunRequest) (RunResult, error) {
+	if r.Command.TTY {
+		return RunResult{}, &FieldError{Field: "tty", Problem: "a terminal has only one stream"}
+	}
+	if r.Command.Stdin == StdinOpen {
+		return RunResult{}, &FieldError{Field: "stdin", Problem: "nobody could write to a command that runs to its end"}
+	}
+	if r.Command.Timeout == 0 {
+		r.Command.Timeout = defaultRunTimeout
+	}
+	began := time.Now()
+	p, err := e.start(ctx, r.Command, false)
+	if err != nil {
+		return RunResult{}, err
+	}
+	var out RunResult
+	if err := out.read(ctx, p, r.keep()); err != nil {
+		p.beginStop(-1, ReasonStopped, "the call was cancelled")
+		<-p.done
+		return RunResult{}, err
+	}
+	if err := p.finish(ctx); err != nil {
+		return RunResult{}, err
+	}
+	out.WallTime = time.Since(began)
+	out.Exit, _ = p.Exit()
+	out.Code = out.Exit.Code
+	if out.Exit.Reason == ReasonTimedOut {
+		out.TimedOut, out.Code = true, timeoutCode
+	}
+	return out, nil
+}
+
+func (r RunRequest) keep() int {
+	if r.StreamBytes == 0 {
+		return 1 << 20
+	}
+	return r.StreamBytes
+}
+
+// read follows both streams to the exit. A lossless reader that reads at once is never let go.
+func (out *RunResult) read(ctx context.Context, p *Process, keep int) error {
+	reader := p.NewReader(ReaderOptions{Lossless: true})
+	defer reader.Close()
+	for {
+		c, err := reader.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if c.GapTo != 0 {
+			return fmt.Errorf("reading the output: %d bytes were dropped at %d", c.GapTo-c.Offset, c.Offset)
+		}
+		kept, count := &out.Stdout, &out.StdoutBytes
+		if c.Stream == StreamStderr {
+			kept, count = &out.Stderr, &out.StderrBytes
+		}
+		*count += uint64(len(c.Data))
+		room := len(c.Data)
+		if keep >= 0 {
+			room = min(room, keep-len(*kept))
+		}
+		*kept = append(*kept, c.Data[:room]...)
+	}
+}
+
+// Aggregate joins the streams into at most limit bytes: stdout and then stderr when they fit. Otherwise
+// stdout has a third and stderr the rest, and what one does not need is the other's.
+func (out RunResult) Aggregate(limit int) []byte {
+	stdout, stderr := out.Stdout, out.Stderr
+	if limit >= 0 && len(stdout)+len(stderr) > limit {
+		first := min(len(stdout), limit/3)
+		second := min(len(stderr), limit-first)
+		first = min(len(stdout), limit-second)
+		stdout, stderr = stdout[:first], stderr[:second]
+	}
+	return append(append(make([]byte, 0, len(stdout)+len(stderr)), stdout...), stderr...)
+}

@@ -1,0 +1,116 @@
+package unifiedexec
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// waits lets somebody end or pause all waits of an engine at once.
+type waits struct {
+	mu sync.Mutex
+	// interrupted is closed, and made anew, by Interrupt.
+	interrupted chan struct{}
+	active      int
+	// pauses counts who holds the clock; changed is closed, and made anew, when it stops or goes on.
+	pauses  int
+	since   time.Time
+	paused  time.Duration
+	changed chan struct{}
+}
+
+func newWaits() *waits {
+	return &waits{interrupted: make(chan struct{}), changed: make(chan struct{})}
+}
+
+// Interrupt ends the waits of all calls of ExecCommand and WriteStdin, as the end of a turn does, and
+// returns how many there were. They answer with what there is so far; the processes go on.
+func (e *Engine) Interrupt() int {
+	w := e.waits
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	close(w.interrupted)
+	w.interrupted = make(chan struct{})
+	return w.active
+}
+
+// Pause stops the clock of the waits of ExecCommand and WriteStdin, for a human who is being asked, until
+// resume is called. Processes go on, and a wait still ends with its process. Pauses may overlap.
+func (e *Engine) Pause() (resume func()) {
+	w := e.waits
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pauses++
+	if w.pauses == 1 {
+		w.since = time.Now()
+		w.changedLocked()
+	}
+	return sync.OnceFunc(func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.pauses--
+		if w.pauses == 0 {
+			w.paused += time.Since(w.since)
+			w.changedLocked()
+		}
+	})
+}
+
+func (w *waits) changedLocked() {
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// clock tells the time that was spent paused, whether the clock stands, and what is closed when that changes.
+func (w *waits) clock() (paused time.Duration, stands bool, changed <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	paused = w.paused
+	if w.pauses > 0 {
+		paused += time.Since(w.since)
+	}
+	return paused, w.pauses > 0, w.changed
+}
+
+func (w *waits) enter() (interrupted <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.active++
+	return w.interrupted
+}
+
+func (w *waits) leave() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.active--
+}
+
+// until waits for done, at most for a time in which pauses do not count. An interrupt ends it early and is told.
+func (w *waits) until(ctx context.Context, done <-chan struct{}, most time.Duration) (interrupted bool, err error) {
+	interrupt := w.enter()
+	defer w.leave()
+	began := time.Now()
+	before, _, _ := w.clock()
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	for {
+		paused, stands, changed := w.clock()
+		expired := timer.C
+		if stands {
+			expired = nil
+		} else {
+			timer.Reset(most - time.Since(began) + paused - before)
+		}
+		select {
+		case <-done:
+			return false, nil
+		case <-expired:
+			return false, nil
+		case <-changed:
+		case <-interrupt:
+			return true, nil
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+}
