@@ -26,6 +26,7 @@ type processRecord struct {
 // processStat is what /proc/PID/stat says about a process.
 type processStat struct {
 	state     byte
+	threads   int
 	startTime uint64
 }
 
@@ -34,7 +35,7 @@ type processStat struct {
 func parseStat(line string) (processStat, error) {
 	end := strings.LastIndexByte(line, ')')
 	fields := strings.Fields(line[end+1:])
-	// Field 3 of proc(5) is the first one here, so the start time, field 22, has index 19.
+	// Field 3 of proc(5) is the first one here, so the start time, field 22, has index 19, and field 20 has 17.
 	if end < 0 || len(fields) < 20 {
 		return processStat{}, fmt.Errorf("parsing process status %q", line)
 	}
@@ -42,7 +43,11 @@ func parseStat(line string) (processStat, error) {
 	if err != nil {
 		return processStat{}, fmt.Errorf("parsing process status: %w", err)
 	}
-	return processStat{state: fields[0][0], startTime: start}, nil
+	threads, err := strconv.Atoi(fields[17])
+	if err != nil {
+		return processStat{}, fmt.Errorf("parsing process status: %w", err)
+	}
+	return processStat{state: fields[0][0], threads: threads, startTime: start}, nil
 }
 
 func readStat(proc fs.FS, pid int) (processStat, error) {
@@ -74,14 +79,20 @@ func recordProcess(proc fs.FS, name string, pid int) (processRecord, error) {
 	return processRecord{Name: name, PID: pid, StartTime: stat.startTime, BootID: boot}, nil
 }
 
-// Alive says whether the recorded process still runs. A zombie does not: who started it may never collect it.
+// ended says whether nothing of the process is left but its status, which whoever started it may never collect. While
+// a killed process still has other threads its first one may be a zombie already, and its sockets are open.
+func (s processStat) ended() bool {
+	return s.state == 'X' || s.state == 'Z' && s.threads <= 1
+}
+
+// Alive says whether the recorded process still runs.
 func (r processRecord) Alive(proc fs.FS) bool {
 	boot, err := bootID(proc)
 	if err != nil || boot != r.BootID || r.PID <= 1 {
 		return false
 	}
 	stat, err := readStat(proc, r.PID)
-	return err == nil && stat.startTime == r.StartTime && stat.state != 'Z' && stat.state != 'X'
+	return err == nil && stat.startTime == r.StartTime && !stat.ended()
 }
 
 // processesFrom are the pids that run an executable below dir, among them those whose executable was removed since.
@@ -143,6 +154,9 @@ func stopProcesses(records []processRecord) {
 		if r.Alive(procFS) {
 			_ = kill(r.PID)
 		}
+	}
+	for deadline := time.Now().Add(stopTimeout); anyAlive(records) && time.Now().Before(deadline); {
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 

@@ -7,12 +7,12 @@ import (
 )
 
 // statLine is a line of /proc/PID/stat with the fields that matter filled in.
-func statLine(name, state, startTime string) string {
+func statLine(name, state, threads, startTime string) string {
 	fields := make([]string, 50)
 	for i := range fields {
 		fields[i] = "0"
 	}
-	fields[0], fields[19] = state, startTime
+	fields[0], fields[17], fields[19] = state, threads, startTime
 	return "4321 (" + name + ") " + strings.Join(fields, " ")
 }
 
@@ -23,11 +23,11 @@ func TestParseStat(t *testing.T) {
 		want   processStat
 		fails  bool
 	}{
-		"plain":       {reason: "the usual case", line: statLine("etcd", "S", "77"), want: processStat{'S', 77}},
-		"parentheses": {reason: "a process names itself as it likes", line: statLine("a) R 1 (b", "Z", "78"), want: processStat{'Z', 78}},
+		"plain":       {reason: "the usual case", line: statLine("etcd", "S", "1", "77"), want: processStat{'S', 1, 77}},
+		"parentheses": {reason: "a process names itself as it likes", line: statLine("a) R 1 (b", "Z", "1", "78"), want: processStat{'Z', 1, 78}},
 		"short":       {reason: "a truncated line is no answer", line: "4321 (etcd) S 1 2", fails: true},
 		"empty":       {reason: "so is none", line: "", fails: true},
-		"not number":  {reason: "nor is a start time that is no number", line: statLine("etcd", "S", "x"), fails: true},
+		"not number":  {reason: "nor is a start time that is no number", line: statLine("etcd", "S", "1", "x"), fails: true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -46,10 +46,11 @@ func TestRecordAlive(t *testing.T) {
 		boot, stat string
 		want       bool
 	}{
-		"same":     {reason: "nothing changed", boot: "boot-1", stat: statLine("etcd", "S", "77"), want: true},
-		"reused":   {reason: "the pid belongs to a later process", boot: "boot-1", stat: statLine("etcd", "S", "99")},
-		"rebooted": {reason: "after a restart even the start time may agree by chance", boot: "boot-2", stat: statLine("etcd", "S", "77")},
-		"zombie":   {reason: "it ended and nobody collected it", boot: "boot-1", stat: statLine("etcd", "Z", "77")},
+		"same":     {reason: "nothing changed", boot: "boot-1", stat: statLine("etcd", "S", "1", "77"), want: true},
+		"reused":   {reason: "the pid belongs to a later process", boot: "boot-1", stat: statLine("etcd", "S", "1", "99")},
+		"rebooted": {reason: "after a restart even the start time may agree by chance", boot: "boot-2", stat: statLine("etcd", "S", "1", "77")},
+		"zombie":   {reason: "it ended and nobody collected it", boot: "boot-1", stat: statLine("etcd", "Z", "1", "77")},
+		"dying":    {reason: "killed, but other threads still hold its sockets", boot: "boot-1", stat: statLine("etcd", "Z", "9", "77"), want: true},
 		"gone":     {reason: "there is no such process", boot: "boot-1"},
 	}
 	for name, tt := range tests {
@@ -69,8 +70,8 @@ func TestRecordAlive(t *testing.T) {
 func TestRecordOfNoProcess(t *testing.T) {
 	proc := fstest.MapFS{
 		"sys/kernel/random/boot_id": {Data: []byte("boot-1")},
-		"0/stat":                    {Data: []byte(statLine("x", "S", "0"))},
-		"1/stat":                    {Data: []byte(statLine("init", "S", "0"))},
+		"0/stat":                    {Data: []byte(statLine("x", "S", "1", "0"))},
+		"1/stat":                    {Data: []byte(statLine("init", "S", "1", "0"))},
 	}
 	for _, pid := range []int{-1, 0, 1} {
 		if (processRecord{PID: pid, BootID: "boot-1"}).Alive(proc) {

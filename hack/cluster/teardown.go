@@ -63,15 +63,20 @@ func stopCluster(ctx context.Context, l layout) error {
 	return tearDownNetwork(ctx)
 }
 
-// sweep kills everything that runs a binary out of our state folder: shims, and processes that no record knows.
+// sweep kills everything that runs a binary out of our state folder: shims, and processes that no record knows. It
+// returns when they are gone, not only when they show no executable any more: a dying process closes its sockets later.
 func sweep(l layout) {
-	for range 100 {
+	var killed []processRecord
+	for range 250 {
 		pids := processesFrom(l.Bin)
-		if len(pids) == 0 {
-			return
-		}
 		for _, pid := range pids {
+			if r, err := recordProcess(procFS, "", pid); err == nil {
+				killed = append(killed, r)
+			}
 			_ = kill(pid)
+		}
+		if len(pids) == 0 && !anyAlive(killed) {
+			return
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
