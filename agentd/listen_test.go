@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"execsession.dev/agentd/wire"
 )
 
@@ -142,4 +144,14 @@ func TestReadProcess(t *testing.T) {
 	if _, err := readProcess(1 << 30); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a process that is not there: %v", err)
 	}
+}
+
+func openPidfd(t *testing.T, pid int) int {
+	t.Helper()
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	return fd
 }
