@@ -85,7 +85,7 @@ func BenchmarkStart(b *testing.B) {
 					bare = timed(bare, func() { floor(b, argv) })
 					session = timed(session, func() { floorSession(b, argv) })
 				}
-				report(b, ours, bare)
+				reportMedians(b, ours, bare)
 				b.ReportMetric(median(session), "session-floor-ms")
 			})
 		}
@@ -103,7 +103,7 @@ func median(d []time.Duration) float64 {
 	return float64(d[len(d)/2]) / float64(time.Millisecond)
 }
 
-func report(b *testing.B, ours, floor []time.Duration) {
+func reportMedians(b *testing.B, ours, floor []time.Duration) {
 	o, f := median(ours), median(floor)
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(o, "engine-ms")

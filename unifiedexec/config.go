@@ -103,9 +103,13 @@ const (
 // ShellSettings say what runs scripts.
 type ShellSettings struct {
 	// Path is the shell's program; empty means the passwd entry's shell, bash, zsh or /bin/sh, whichever is there first.
-	Path        string
-	Login       Login
+	Path  string
+	Login Login
+	// Persistence is for scripts of ExecCommand and ExecOneShot that bash runs; the others neither take nor leave anything.
 	Persistence Persistence
+	// Snapshot keeps in memory what a login bash's start-up files do, so that a login costs what a plain shell
+	// costs. A script then runs in a shell that is no login shell but has what one would have.
+	Snapshot bool
 }
 
 // Limits bound the table and the results.

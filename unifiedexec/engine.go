@@ -36,7 +36,10 @@ type Engine struct {
 	waits    *waits
 	history  history
 	orphans  *orphans
-	events   events
+	// snapshots and persisted are what shells are given before their scripts.
+	snapshots snapshots
+	persisted persisted
+	events    events
 	// running counts every goroutine of the engine.
 	running sync.WaitGroup
 	// closing is closed by the first Close, closed when everything ended.
@@ -128,16 +131,28 @@ func (e *Engine) start(ctx context.Context, c Command, tool bool) (*Process, err
 	if evicted != nil {
 		evicted.beginStop(-1, ReasonStopped, "ended to make room for another command")
 	}
+	if err := e.prepare(&plan, settings, c, tool); err != nil {
+		e.table.release(id)
+		return nil, err
+	}
+	return e.launchAs(id, plan, settings, entry{tool: tool})
+}
+
+// launchAs starts a finished plan under a reserved id.
+func (e *Engine) launchAs(id int32, plan plan, settings *settings, as entry) (*Process, error) {
 	launched, err := plan.launch(func(argv0 string, argv []string, attr *syscall.ProcAttr) (int, error) {
 		return e.orphans.started(func() (int, error) { return settings.Start(argv0, argv, attr) })
 	})
 	if err != nil {
 		e.table.release(id)
+		if plan.report != nil {
+			plan.report.close()
+		}
 		return nil, err
 	}
 	p := e.newProcess(id, plan, launched)
-	p.entry.tool = tool
-	if tool {
+	p.entry = as
+	if as.tool {
 		p.turn <- struct{}{}
 	}
 	inserted := e.table.insert(p)
@@ -145,6 +160,7 @@ func (e *Engine) start(ctx context.Context, c Command, tool bool) (*Process, err
 	p.begin(plan)
 	if !inserted {
 		p.beginStop(0, ReasonEngineStopped, "")
+		e.keepState(p, false)
 		return nil, ErrClosed
 	}
 	return p, nil
@@ -152,7 +168,7 @@ func (e *Engine) start(ctx context.Context, c Command, tool bool) (*Process, err
 
 // tell queues a callback with what the process is now.
 func (e *Engine) tell(callback func(Info), p *Process) {
-	if callback == nil {
+	if callback == nil || p.entry.hidden {
 		return
 	}
 	info := p.Info()
@@ -162,9 +178,7 @@ func (e *Engine) tell(callback func(Info), p *Process) {
 // ended is called by a process whose record is written.
 func (e *Engine) ended(p *Process) {
 	now := time.Now()
-	e.table.mu.Lock()
-	p.entry.ended = now
-	e.table.mu.Unlock()
+	e.table.ended(p, now)
 	e.tell(e.onExit, p)
 	e.sweep(now, false)
 }
@@ -174,7 +188,7 @@ func (e *Engine) Process(id int32) (*Process, error) { return e.table.get(id) }
 
 // List tells the processes that run or are still kept, sorted by id, with their living descendants.
 func (e *Engine) List() []Info {
-	procs := e.table.all()
+	procs := slices.DeleteFunc(e.table.all(), func(p *Process) bool { return p.entry.hidden })
 	if len(procs) == 0 {
 		return nil
 	}

@@ -31,11 +31,11 @@ func TestCloseEndsEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	polite := start(t, e, Command{Script: "trap 'exit 3' TERM; echo polite; sleep 65431 & wait"})
-	stubborn := start(t, e, Command{Script: "trap '' TERM HUP; echo stubborn; while :; do sleep 65432; done", TTY: true})
+	polite := start(t, e, Command{Script: "trap 'exit 3' TERM; echo polite; sleep NAP & wait"})
+	stubborn := start(t, e, Command{Script: "trap '' TERM HUP; echo stubborn; while :; do sleep NAP; done", TTY: true})
 	awaitOutput(t, polite, "polite")
 	awaitOutput(t, stubborn, "stubborn")
-	if r := exec(t, e, Command{Script: "setsid sleep 65433 >/dev/null 2>&1 & true"}, 30_000); r.Exit == nil {
+	if r := exec(t, e, Command{Script: "setsid sleep NAP >/dev/null 2>&1 & true"}, 30_000); r.Exit == nil {
 		t.Fatalf("%+v", r)
 	}
 	if err := e.Close(testContext(t)); err != nil {
@@ -47,7 +47,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	if rec := waitExit(t, stubborn); rec.Reason != ReasonEngineStopped || rec.Signal != "SIGKILL" {
 		t.Errorf("stubborn: %+v", rec)
 	}
-	if left := running(t, "sleep 6543"); len(left) > 0 {
+	if left := running(t, "sleep NAP"); len(left) > 0 {
 		t.Errorf("%v still run", left)
 	}
 	if _, err := e.Start(testContext(t), Command{Script: "true"}); !errors.Is(err, ErrClosed) {
@@ -69,7 +69,7 @@ func TestCloseInAHurry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, e, Command{Script: "trap '' TERM; echo deaf; sleep 54321; sleep 54321"})
+	p := start(t, e, Command{Script: "trap '' TERM; echo deaf; sleep NAP; sleep NAP"})
 	r := p.NewReader(ReaderOptions{})
 	defer r.Close()
 	if _, err := r.Next(testContext(t)); err != nil {

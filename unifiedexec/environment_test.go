@@ -169,6 +169,7 @@ func TestShellChoice(t *testing.T) {
 				s.shell, s.base = shell{kind: kindBash, path: "/bin/bash"}, nil
 			}
 			p, err := s.plan(tc.command)
+			p.finish()
 			if err != nil || strings.Join(p.argv, " ") != tc.want {
 				t.Errorf("%s: %q %v, want %q", tc.reason, p.argv, err, tc.want)
 			}

@@ -29,6 +29,7 @@ func (e *Engine) ExecCommand(ctx context.Context, r ExecCommandRequest) (Result,
 		return Result{}, err
 	}
 	defer p.leave()
+	defer e.keepState(p, false)
 	return call.collect(ctx, p)
 }
 
@@ -160,7 +161,8 @@ func (c call) collect(ctx context.Context, p *Process) (Result, error) {
 }
 
 func (c call) take(p *Process, began time.Time) Result {
-	result := Result{ChunkID: newChunkID(), ProcessID: p.id, Notices: c.notices}
+	result := Result{ChunkID: newChunkID(), ProcessID: p.id, Notices: append(p.notices, c.notices...)}
+	p.notices = nil
 	rec, ended := p.Exit()
 	size := p.log.size()
 	to := size.end
@@ -176,6 +178,7 @@ func (c call) take(p *Process, began time.Time) Result {
 	result.Output, result.OriginalTokenCount = render(out, c.maxTokens)
 	result.WallTime = time.Since(began)
 	if ended {
+		c.engine.keepState(p, true)
 		c.engine.told(p)
 	}
 	return result

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,14 @@ import (
 
 // patience bounds every wait of the tests; nothing is expected to take that long.
 const patience = 60 * time.Second
+
+// nap is a number that only processes of this test process sleep for; scripts say NAP.
+var nap = strconv.Itoa(4_000_000 + os.Getpid())
+
+func (c Command) named() Command {
+	c.Script = strings.ReplaceAll(c.Script, "NAP", nap)
+	return c
+}
 
 func newEngine(t *testing.T, cfg Config) *Engine {
 	t.Helper()
@@ -45,7 +54,7 @@ func testContext(t *testing.T) context.Context {
 
 func start(t *testing.T, e *Engine, c Command) *Process {
 	t.Helper()
-	p, err := e.Start(testContext(t), c)
+	p, err := e.Start(testContext(t), c.named())
 	if err != nil {
 		t.Fatalf("Start(%+v): %v", c, err)
 	}
@@ -92,7 +101,7 @@ func readAll(t *testing.T, p *Process, o ReaderOptions, stream Stream) string {
 
 func exec(t *testing.T, e *Engine, c Command, yieldMS int64) Result {
 	t.Helper()
-	r, err := e.ExecCommand(testContext(t), ExecCommandRequest{Command: c, YieldTimeMS: &yieldMS})
+	r, err := e.ExecCommand(testContext(t), ExecCommandRequest{Command: c.named(), YieldTimeMS: &yieldMS})
 	if err != nil {
 		t.Fatalf("ExecCommand(%q): %v", c.Script, err)
 	}
@@ -111,6 +120,7 @@ func writeStdin(t *testing.T, e *Engine, id int32, chars string, yieldMS int64) 
 // running tells which live processes have a word in their command line.
 func running(t *testing.T, word string) []int {
 	t.Helper()
+	word = strings.ReplaceAll(word, "NAP", nap)
 	var pids []int
 	for _, entry := range liveProcesses() {
 		line, err := os.ReadFile("/proc/" + itoa(entry.pid) + "/cmdline")

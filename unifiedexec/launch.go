@@ -56,6 +56,9 @@ func (p plan) open() (s stdio, err error) {
 	if err == nil && p.script != "" {
 		err = s.openScript(p.script)
 	}
+	if err == nil && p.report != nil {
+		err = s.openReport(p.report)
+	}
 	return s, err
 }
 
@@ -121,6 +124,16 @@ func (s *stdio) openScript(script string) error {
 	if _, err := f.Seek(0, 0); err != nil {
 		return &StartError{Op: "memfd", Errno: errnoOf(err)}
 	}
+	return nil
+}
+
+// openReport gives the shell a descriptor of the file that the engine reads later.
+func (s *stdio) openReport(r *report) error {
+	fd, err := unix.FcntlInt(r.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return &StartError{Op: "memfd", Errno: errnoOf(err)}
+	}
+	s.child = append(s.child, descriptor(fd).blocking())
 	return nil
 }
 

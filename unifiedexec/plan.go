@@ -21,8 +21,16 @@ type plan struct {
 	size    Size
 	stdin   StdinMode
 	data    []byte
-	// script is set when it is too large for an argument and waits at scriptFD.
-	script  string
+	// shell and login are set for a script, until finish makes the arguments.
+	shell shell
+	login bool
+	// preamble runs in the shell before the script; it waits at scriptFD.
+	preamble string
+	// script is what waits at scriptFD: a preamble, a script that is too large for an argument, or both.
+	script string
+	// report is where the shell leaves its state; nil when it does not.
+	report  *report
+	notices []string
 	timeout time.Duration
 	// retain is how much output is kept.
 	retain int
@@ -59,12 +67,16 @@ func (s *settings) plan(c Command) (plan, error) {
 		return plan{}, err
 	}
 	p.display, p.program = c.Script, sh.path
-	argv, large := sh.argv(c.Script, login)
-	p.argv = argv
-	if large {
-		p.script = c.Script
-	}
+	p.shell, p.login = sh, login
 	return p, nil
+}
+
+// finish makes the arguments of a script's shell.
+func (p *plan) finish() {
+	if p.shell.path == "" {
+		return
+	}
+	p.argv, p.script = p.shell.argv(p.display, p.login, p.preamble)
 }
 
 func (s *settings) login(request *bool) (bool, error) {

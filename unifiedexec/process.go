@@ -36,8 +36,12 @@ type Process struct {
 	done  chan struct{}
 	// turn is the interaction lock: held by the call that feeds or polls.
 	turn chan struct{}
-	// delivered is how much of the output results have told; guarded by turn.
+	// delivered is how much of the output results have told; guarded by turn, as are report and notices.
 	delivered uint64
+	// report is where its shell leaves its state for the next; nil when nobody wants it any more.
+	report *report
+	// notices are what the start has to remark, until a result tells them.
+	notices []string
 
 	mu sync.Mutex
 	// reaped is set in the moment in which the kernel may give the process id to somebody else.
@@ -174,7 +178,7 @@ func (e *Engine) newProcess(id int32, plan plan, l launched) *Process {
 		pid: l.pid, mark: l.mark, started: time.Now(), pidfd: l.pidfd, terminal: l.terminal,
 		log:  newOutputLog(plan.retain, len(l.outputs)),
 		done: make(chan struct{}), turn: make(chan struct{}, 1),
-		oomBefore: e.oomKills(),
+		oomBefore: e.oomKills(), report: plan.report, notices: plan.notices,
 	}
 	e.raiseOOMScore(l.pid)
 	for _, o := range l.outputs {

@@ -92,20 +92,20 @@ func TestStopLeavesNothing(t *testing.T) {
 		reason string
 		script string
 	}{
-		"Background": {"a background process of the same group", "sleep 98761 & wait"},
-		"Setsid":     {"a session of its own", "setsid sleep 98761 & sleep 98761 & wait"},
-		"Orphan":     {"a double fork: the parent is gone", "(setsid sleep 98761 & exit) ; sleep 98761"},
-		"Ignoring":   {"one that ignores the question", "trap '' TERM; sleep 98761 & wait; sleep 98761"},
-		"CleanEnv":   {"no environment, a session of its own, an orphan", "(env -i /usr/bin/setsid -f /bin/sleep 98761); sleep 98761"},
-		"Closed":     {"no descriptor left", "(setsid -f sleep 98761 </dev/null >/dev/null 2>&1); sleep 98761"},
-		"Stopped":    {"a stopped process hears the question", "sleep 98761 & kill -STOP $!; wait"},
+		"Background": {"a background process of the same group", "sleep NAP & wait"},
+		"Setsid":     {"a session of its own", "setsid sleep NAP & sleep NAP & wait"},
+		"Orphan":     {"a double fork: the parent is gone", "(setsid sleep NAP & exit) ; sleep NAP"},
+		"Ignoring":   {"one that ignores the question", "trap '' TERM; sleep NAP & wait; sleep NAP"},
+		"CleanEnv":   {"no environment, a session of its own, an orphan", "(env -i /usr/bin/setsid -f /bin/sleep NAP); sleep NAP"},
+		"Closed":     {"no descriptor left", "(setsid -f sleep NAP </dev/null >/dev/null 2>&1); sleep NAP"},
+		"Stopped":    {"a stopped process hears the question", "sleep NAP & kill -STOP $!; wait"},
 	}
 	for name, tc := range cases {
 		for _, tty := range []bool{false, true} {
 			t.Run(name+"/tty="+strconv.FormatBool(tty), func(t *testing.T) {
 				e := newEngine(t, Config{StopGrace: 300 * time.Millisecond})
 				p := start(t, e, Command{Script: tc.script, TTY: tty})
-				for deadline := time.Now().Add(patience); len(running(t, "sleep 98761")) == 0; {
+				for deadline := time.Now().Add(patience); len(running(t, "sleep NAP")) == 0; {
 					if time.Now().After(deadline) {
 						t.Fatal("the command did not start its child")
 					}
@@ -116,7 +116,7 @@ func TestStopLeavesNothing(t *testing.T) {
 				if err != nil || !was || rec.Reason != ReasonStopped {
 					t.Errorf("Stop = %+v, %v, %v", rec, was, err)
 				}
-				if left := running(t, "sleep 98761"); len(left) > 0 {
+				if left := running(t, "sleep NAP"); len(left) > 0 {
 					t.Errorf("%s: %v still run", tc.reason, left)
 				}
 			})
@@ -126,7 +126,7 @@ func TestStopLeavesNothing(t *testing.T) {
 
 func TestTimeout(t *testing.T) {
 	e := newEngine(t, Config{StopGrace: 300 * time.Millisecond})
-	p := start(t, e, Command{Script: "setsid sleep 87651 & sleep 87651 & wait", Timeout: 500 * time.Millisecond})
+	p := start(t, e, Command{Script: "setsid sleep NAP & sleep NAP & wait", Timeout: 500 * time.Millisecond})
 	rec := waitExit(t, p)
 	if rec.Reason != ReasonTimedOut || rec.Signal != "SIGTERM" || rec.Code != 143 {
 		t.Errorf("record %+v", rec)
@@ -134,7 +134,7 @@ func TestTimeout(t *testing.T) {
 	if _, _, err := p.Stop(testContext(t), -1); err != nil {
 		t.Error(err)
 	}
-	if left := running(t, "sleep 87651"); len(left) > 0 {
+	if left := running(t, "sleep NAP"); len(left) > 0 {
 		t.Errorf("%v still run", left)
 	}
 }

@@ -53,9 +53,9 @@ func FuzzParseStat(f *testing.F) {
 // A process that lowered its own limit is found by its parents.
 func TestLoweredMarkIsFoundByParents(t *testing.T) {
 	e := newEngine(t, Config{})
-	p := start(t, e, Command{Script: "prlimit --locks=1000 sleep 53535 & echo up; wait"})
+	p := start(t, e, Command{Script: "prlimit --locks=1000 sleep NAP & echo up; wait"})
 	awaitOutput(t, p, "up")
-	for len(running(t, "sleep 53535")) == 0 {
+	for len(running(t, "sleep NAP")) == 0 {
 		if t.Context().Err() != nil {
 			t.Fatal("the child did not start")
 		}
@@ -63,7 +63,7 @@ func TestLoweredMarkIsFoundByParents(t *testing.T) {
 	if _, _, err := p.Stop(testContext(t), -1); err != nil {
 		t.Fatal(err)
 	}
-	if left := running(t, "sleep 53535"); len(left) > 0 {
+	if left := running(t, "sleep NAP"); len(left) > 0 {
 		t.Errorf("%v still run", left)
 	}
 }

@@ -36,6 +36,7 @@ func (e *Engine) ExecOneShot(ctx context.Context, c Command, maxOutputTokens *in
 		return Result{}, err
 	}
 	defer p.leave()
+	defer e.keepState(p, false)
 	began := time.Now()
 	if err := p.finish(ctx); err != nil {
 		e.told(p)

@@ -41,11 +41,11 @@ func TestRunCapsEachStreamAndKeepsDraining(t *testing.T) {
 
 func TestRunTimeoutKillsGrandchildren(t *testing.T) {
 	e := newEngine(t, Config{StopGrace: 300 * time.Millisecond})
-	r, err := e.Run(testContext(t), RunRequest{Command: Command{Script: "echo begun; sleep 43434 & echo $!; sleep 43434", Timeout: 2 * time.Second}})
+	r, err := e.Run(testContext(t), RunRequest{Command: Command{Script: "echo begun; sleep NAP & echo $!; sleep NAP", Timeout: 2 * time.Second}.named()})
 	if err != nil || r.Code != 124 || !r.TimedOut || r.Exit.Reason != ReasonTimedOut || !strings.HasPrefix(string(r.Stdout), "begun\n") {
 		t.Errorf("%+v %v", r, err)
 	}
-	if left := running(t, "sleep 43434"); len(left) > 0 {
+	if left := running(t, "sleep NAP"); len(left) > 0 {
 		t.Errorf("%v still run", left)
 	}
 }
@@ -108,10 +108,10 @@ func TestOneShot(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, err = e.ExecOneShot(ctx, Command{Script: "sleep 42424", Timeout: patience}, nil); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err = e.ExecOneShot(ctx, Command{Script: "sleep NAP", Timeout: patience}.named(), nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("cancel: %v", err)
 	}
-	if left := running(t, "sleep 42424"); len(left) > 0 {
+	if left := running(t, "sleep NAP"); len(left) > 0 {
 		t.Errorf("%v still run", left)
 	}
 	var field *FieldError

@@ -120,22 +120,31 @@ const largestArgument = 128 << 10
 // scriptFD is where a script waits that is too large for an argument.
 const scriptFD = 3
 
-// argv makes the arguments that run a script. A large one is read from a descriptor and
-// evaluated, which means the same to a script as -c does; the descriptor is closed first.
-func (sh shell) argv(script string, login bool) (argv []string, large bool) {
+// argv makes the arguments that run a script, and what has to wait for them at scriptFD. A large script is
+// read from there and evaluated, which means the same to it as -c does. A preamble is read from there and
+// the script follows it. The descriptor is closed before anything of the script runs.
+func (sh shell) argv(script string, login bool, preamble string) (argv []string, waiting string) {
 	flag := "-c"
 	if login {
 		flag = "-lc"
 	}
-	if len(script) < largestArgument {
-		return []string{sh.path, flag, script}, false
+	closing := fmt.Sprintf("exec %d<&-", scriptFD)
+	file := fmt.Sprintf("/proc/self/fd/%d", scriptFD)
+	if len(script)+len(file)+8 < largestArgument {
+		if preamble == "" {
+			return []string{sh.path, flag, script}, ""
+		}
+		return []string{sh.path, flag, ". " + file + "\n" + script}, closing + "\n" + preamble
+	}
+	if preamble != "" {
+		return []string{sh.path, flag, ". " + file}, closing + "\n" + preamble + script
 	}
 	read := fmt.Sprintf("cat <&%d", scriptFD)
 	if sh.kind != kindSh {
 		// These shells read a file without starting a program that PATH may lack.
-		read = fmt.Sprintf("</proc/self/fd/%d", scriptFD)
+		read = "<" + file
 	}
-	return []string{sh.path, flag, fmt.Sprintf(`eval "exec %d<&-; $(%s)"`, scriptFD, read)}, true
+	return []string{sh.path, flag, fmt.Sprintf(`eval "%s; $(%s)"`, closing, read)}, script
 }
 
 // quoteArgv writes arguments so that a shell would read them back.

@@ -54,9 +54,9 @@ func TestSoak(t *testing.T) {
 	one := func(i int64) {
 		c := Command{TTY: i%2 == 0, Script: "echo hello; exit 3"}
 		if i%3 == 0 {
-			c.Script = "echo hello; sleep 31313 & sleep 31313"
+			c.Script = "echo hello; sleep NAP & sleep NAP"
 		}
-		p, err := e.Start(testContext(t), c)
+		p, err := e.Start(testContext(t), c.named())
 		if err != nil {
 			t.Error(err)
 			return
@@ -105,7 +105,7 @@ func TestSoak(t *testing.T) {
 	if _, err := waitid(unix.P_ALL, 0, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); !errors.Is(err, unix.ECHILD) {
 		t.Errorf("children are left: %v", err)
 	}
-	if left := running(t, "sleep 31313"); len(left) > 0 {
+	if left := running(t, "sleep NAP"); len(left) > 0 {
 		t.Errorf("%v still run", left)
 	}
 }

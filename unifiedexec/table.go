@@ -18,6 +18,8 @@ const (
 type entry struct {
 	// tool is set for processes of ExecCommand, which may be ended to make room.
 	tool bool
+	// hidden is set for the engine's own processes, which nobody else may see.
+	hidden bool
 	// delivered is set once a result told the end.
 	delivered bool
 	// used orders processes by their last use.
@@ -101,7 +103,7 @@ func (t *table) insert(p *Process) bool {
 func (t *table) get(id int32) (*Process, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if p := t.procs[id]; p != nil {
+	if p := t.procs[id]; p != nil && !p.entry.hidden {
 		return p, nil
 	}
 	return nil, &UnknownProcessError{ID: id}
@@ -112,7 +114,7 @@ func (t *table) use(id int32) (*Process, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := t.procs[id]
-	if p == nil || p.entry.delivered || (!p.entry.tool && !p.entry.ended.IsZero()) {
+	if p == nil || p.entry.hidden || p.entry.delivered || (!p.entry.tool && !p.entry.ended.IsZero()) {
 		return nil, &UnknownProcessError{ID: id}
 	}
 	t.clock++
@@ -135,7 +137,7 @@ func (t *table) all() []*Process {
 func (t *table) activeLocked() []*Process {
 	var active []*Process
 	for _, p := range t.procs {
-		if !p.entry.settledDown() {
+		if !p.entry.settledDown() && !p.entry.hidden {
 			active = append(active, p)
 		}
 	}
@@ -182,6 +184,16 @@ func lastOf(procs []*Process, from int, which func(*Process) bool) int {
 		}
 	}
 	return -1
+}
+
+// ended notes the time of the record.
+func (t *table) ended(p *Process, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p.entry.ended = now
+	if p.entry.hidden {
+		delete(t.procs, p.id)
+	}
 }
 
 // forgetLocked drops a process; its id stays unused for long.

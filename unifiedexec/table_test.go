@@ -140,7 +140,7 @@ func TestEndedProcessesAreKeptForAWhile(t *testing.T) {
 // What an ended process left behind is listed as its own, and stopping it stops that.
 func TestSurvivorStaysListed(t *testing.T) {
 	e := newEngine(t, Config{Settings: Settings{Limits: Limits{EndedProcesses: 1, EndedTime: time.Second}}})
-	r := exec(t, e, Command{Script: "setsid sleep 76543 >/dev/null 2>&1 </dev/null & echo up"}, 30_000)
+	r := exec(t, e, Command{Script: "setsid sleep NAP >/dev/null 2>&1 </dev/null & echo up"}, 30_000)
 	if r.Exit == nil || r.Output != "up\n" {
 		t.Fatalf("%+v", r)
 	}
@@ -157,7 +157,7 @@ func TestSurvivorStaysListed(t *testing.T) {
 	if err != nil || was || rec.Reason != ReasonExited || rec.Code != 0 {
 		t.Errorf("Stop = %+v %v %v", rec, was, err)
 	}
-	if left := running(t, "sleep 76543"); len(left) > 0 {
+	if left := running(t, "sleep NAP"); len(left) > 0 {
 		t.Errorf("%v still run", left)
 	}
 }

@@ -1,0 +1,111 @@
+package unifiedexec
+
+import (
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// persisted is what the last command of the tool left for the next, under PersistEnvironment.
+type persisted struct {
+	mu    sync.Mutex
+	state *shellState
+}
+
+func (s *persisted) get() *shellState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state
+}
+
+func (s *persisted) set(state *shellState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state = state
+}
+
+// reportFD is where a shell leaves its state when it ends.
+const reportFD = 4
+
+// report is a shell's last word: a file in memory that the shell writes when it ends.
+type report struct {
+	file      *os.File
+	separator string
+}
+
+// reportOnExit makes a shell leave its state at its end; a trap of the script's own takes the place.
+func reportOnExit(separator string) string {
+	return fmt.Sprintf("trap %s EXIT\n", quote(fmt.Sprintf("{ %s; } >&%d 2>/dev/null", reportScript(separator), reportFD)))
+}
+
+func newReport(separator string) (*report, error) {
+	fd, err := unix.MemfdCreate("state", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, &StartError{Op: "memfd", Errno: errnoOf(err)}
+	}
+	return &report{file: os.NewFile(uintptr(fd), "state"), separator: separator}, nil
+}
+
+func (r *report) state() (*shellState, bool) {
+	buf := make([]byte, maxShellState+1)
+	n, _ := r.file.ReadAt(buf, 0) // What is not whole is not taken.
+	return parseShellState(string(buf[:n]), r.separator)
+}
+
+func (r *report) close() { r.file.Close() }
+
+// prepare decides how a script's shell gets what was there before it, and whether it leaves something.
+func (e *Engine) prepare(p *plan, s *settings, c Command, tool bool) error {
+	defer p.finish()
+	if p.shell.kind != kindBash {
+		return nil
+	}
+	if s.Shell.Persistence == PersistEnvironment && tool {
+		return e.prepareState(p, s, c)
+	}
+	if p.login && s.Shell.Snapshot {
+		state, take := e.snapshots.get(s, p.shell)
+		if take {
+			sh := p.shell
+			e.running.Go(func() { e.snapshots.set(e.takeSnapshot(s, sh)) })
+		}
+		if state != nil {
+			p.preamble, p.login = state.restore(p.env, c.Env, p.dir), false
+		}
+	}
+	return nil
+}
+
+func (e *Engine) prepareState(p *plan, s *settings, c Command) error {
+	separator := newSeparator()
+	if state := e.persisted.get(); state != nil {
+		if c.Workdir == "" {
+			if checkDir(state.dir) == nil {
+				p.dir = state.dir
+			} else {
+				p.notices = append(p.notices, fmt.Sprintf("the folder %q of the last command is gone; this one runs in %q", state.dir, p.dir))
+			}
+		}
+		p.preamble, p.login = state.restore(p.env, c.Env, p.dir), false
+	}
+	p.preamble += reportOnExit(separator)
+	var err error
+	p.report, err = newReport(separator)
+	return err
+}
+
+// keepState takes over what a command left. One that goes on in the background leaves nothing.
+func (e *Engine) keepState(p *Process, ended bool) {
+	if p.report == nil {
+		return
+	}
+	if ended {
+		if state, ok := p.report.state(); ok {
+			e.persisted.set(state)
+		}
+	}
+	p.report.close()
+	p.report = nil
+}

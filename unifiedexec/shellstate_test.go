@@ -1,0 +1,163 @@
+package unifiedexec
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func persistentEngine(t *testing.T, home string) *Engine {
+	t.Helper()
+	return newEngine(t, Config{Settings: Settings{Home: home, Shell: ShellSettings{Path: "/bin/bash", Login: LoginForbidden, Persistence: PersistEnvironment}}})
+}
+
+func TestPersistence(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		steps  []Command
+		want   string
+	}{
+		"Folder":      {"the folder", []Command{{Script: "mkdir -p a/b; cd a/b"}, {Script: "basename $PWD; basename $(pwd)"}}, "b\nb\n"},
+		"Export":      {"an exported variable, of many lines and odd characters too", []Command{{Script: "export V=$'a\\n\"$x\\' \\\\b'"}, {Script: "printf '%s' \"$V\"; env | grep -c '^V='"}}, "a\n\"$x' \\b1\n"},
+		"NotExported": {"a plain variable stays behind", []Command{{Script: "V=1"}, {Script: "echo \"<$V>\""}}, "<>\n"},
+		"Unset":       {"a variable that was unset stays so", []Command{{Script: "unset PAGER"}, {Script: "echo \"<$PAGER>\""}}, "<>\n"},
+		"Function":    {"a function", []Command{{Script: "f() { echo \"f $1\"; }"}, {Script: "f x"}}, "f x\n"},
+		"Glob":        {"a function that needs an option to be read", []Command{{Script: "shopt -s extglob\nf() { case $1 in @(a|b)) echo yes;; esac; }"}, {Script: "f b"}}, "yes\n"},
+		"Alias":       {"an alias, with the option that makes scripts use them", []Command{{Script: "shopt -s expand_aliases; alias hi='echo hello'"}, {Script: "hi you"}}, "hello you\n"},
+		"Options":     {"options", []Command{{Script: "set -o pipefail -u; shopt -s nullglob"}, {Script: "set -o | grep -E '^(pipefail|nounset)' | tr -s ' \\t' ' '; echo /nothing*"}}, "nounset on\npipefail on\n\n"},
+		"Errexit":     {"an option that ends scripts does not end the restoring", []Command{{Script: "set -e"}, {Script: "false; echo reached"}}, ""},
+		"Noexec":      {"an option after which nothing would run is not kept", []Command{{Script: "set -o noexec"}, {Script: "echo runs"}}, "runs\n"},
+		"ExitCode":    {"an exit keeps the state too", []Command{{Script: "export V=kept; exit 3"}, {Script: "echo $V"}}, "kept\n"},
+		"Own":         {"what a command asks for wins", []Command{{Script: "export V=state"}, {Script: "echo $V", Env: map[string]string{"V": "own"}}}, "own\n"},
+		"Workdir":     {"an explicit folder wins", []Command{{Script: "cd /tmp"}, {Script: "pwd", Workdir: "/usr"}}, "/usr\n"},
+		"Large":       {"a script that no argument can hold", []Command{{Script: "export V=kept"}, {Script: "echo $V; x='" + strings.Repeat("x", 200<<10) + "'; echo ${#x}"}}, "kept\n204800\n"},
+		"Closed":      {"the script does not see where the state came from", []Command{{Script: "export V=1"}, {Script: "test -e /proc/self/fd/3 && echo leaked; trap"}}, "trap"},
+		"Other":       {"another shell neither takes nor leaves anything", []Command{{Script: "export V=1"}, {Script: "export V=2; echo \"<$V>\"", Shell: "sh"}, {Script: "echo $V"}}, "1\n"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			e := persistentEngine(t, t.TempDir())
+			var last Result
+			for _, c := range tc.steps {
+				last = exec(t, e, c, 30_000)
+			}
+			if name == "Closed" {
+				last.Output = last.Output[:min(4, len(last.Output))]
+			}
+			if last.Output != tc.want {
+				t.Errorf("%s: %q, want %q", tc.reason, last.Output, tc.want)
+			}
+		})
+	}
+}
+
+func TestPersistenceOfALostFolder(t *testing.T) {
+	e := persistentEngine(t, t.TempDir())
+	exec(t, e, Command{Script: "mkdir gone; cd gone; rmdir ../gone"}, 30_000)
+	r := exec(t, e, Command{Script: "pwd"}, 30_000)
+	if r.Output != e.settings.Load().Workdir+"\n" || len(r.Notices) != 1 || !strings.Contains(r.Notices[0], "gone") {
+		t.Errorf("%+v", r)
+	}
+	if r = exec(t, e, Command{Script: "pwd"}, 30_000); len(r.Notices) != 0 {
+		t.Errorf("told twice: %+v", r)
+	}
+}
+
+// A command that goes on in the background leaves nothing.
+func TestBackgroundCommandLeavesNoState(t *testing.T) {
+	e := persistentEngine(t, t.TempDir())
+	exec(t, e, Command{Script: "export V=before"}, 30_000)
+	r := exec(t, e, Command{Script: "export V=background; read go", Stdin: StdinOpen}, 250)
+	if r = writeStdin(t, e, r.ProcessID, "go\n", 30_000); r.Exit == nil || r.Exit.Code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	if r = exec(t, e, Command{Script: "echo $V"}, 30_000); r.Output != "before\n" {
+		t.Errorf("%q", r.Output)
+	}
+}
+
+func writeProfile(t *testing.T, home, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(home, ".bash_profile"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSnapshotOfALogin(t *testing.T) {
+	home := t.TempDir()
+	writeProfile(t, home, "echo chatter; export FROM=profile MULTI=$'a\\nb'; f() { echo function; }; shopt -s expand_aliases; alias ll='echo alias'; unset PAGER; echo x >>$HOME/reads\n")
+	e := newEngine(t, Config{Settings: Settings{Home: home, Shell: ShellSettings{Path: "/bin/bash", Snapshot: true, Login: LoginAllowed}}})
+	c := Command{Script: "echo $FROM \"$MULTI\"; f; ll; echo \"<$PAGER>\""}
+	want := "profile a\nb\nfunction\nalias\n<>\n"
+	if r := exec(t, e, c, 30_000); r.Output != "chatter\n"+want {
+		t.Fatalf("a true login: %q", r.Output)
+	}
+	settle := func(script, want string) {
+		t.Helper()
+		c.Script = script
+		var r Result
+		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+			if r = exec(t, e, c, 30_000); r.Output == want {
+				return
+			}
+		}
+		t.Fatalf("%q, want %q", r.Output, want)
+	}
+	settle(c.Script, want)
+	reads := func() int {
+		data, err := os.ReadFile(filepath.Join(home, "reads"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(data), "x")
+	}
+	before := reads()
+	for range 5 {
+		exec(t, e, c, 30_000)
+	}
+	if after := reads(); after != before {
+		t.Errorf("the profile was read %d times more", after-before)
+	}
+	own := c
+	own.Script, own.Env = "echo $FROM", map[string]string{"FROM": "own"}
+	if r := exec(t, e, own, 30_000); r.Output != "own\n" {
+		t.Errorf("own variable: %q", r.Output)
+	}
+	writeProfile(t, home, "export FROM=changed\n")
+	settle("echo $FROM", "changed\n")
+	for _, info := range e.List() {
+		if strings.Contains(info.Command, "compgen") {
+			t.Errorf("the engine's own process is listed: %+v", info)
+		}
+	}
+}
+
+func TestSnapshotThatCannotBeTaken(t *testing.T) {
+	home := t.TempDir()
+	writeProfile(t, home, "export FROM=profile; case $BASH_EXECUTION_STRING in *compgen*) exit 3;; esac\n")
+	e := newEngine(t, Config{Settings: Settings{Home: home, Shell: ShellSettings{Path: "/bin/bash", Snapshot: true, Login: LoginAllowed}}})
+	for range 4 {
+		if r := exec(t, e, Command{Script: "echo $FROM"}, 30_000); r.Output != "profile\n" {
+			t.Errorf("%q", r.Output)
+		}
+	}
+}
+
+func TestParseShellState(t *testing.T) {
+	const sep = "S"
+	whole := "chatter\nS\n/dir\nS\nA\nB\n\nS\nshopt -s extglob\nshopt -u login_shell\n\nS\ndeclare -x A=\"1\"\n\nS\nf ()\n{ :; }\n\nS\nset -o pipefail\nset -o noexec\n\nS\n"
+	state, ok := parseShellState(whole, sep)
+	want := &shellState{dir: "/dir", exported: []string{"A", "B"}, before: "shopt -s extglob\n", variables: "declare -x A=\"1\"\n", definitions: "f ()\n{ :; }\n", after: "set -o pipefail\n"}
+	if diff := cmp.Diff(want, state, cmp.AllowUnexported(shellState{})); !ok || diff != "" {
+		t.Errorf("%v\n%s", ok, diff)
+	}
+	for name, report := range map[string]string{"Empty": "", "NoMarker": "chatter", "Cut": whole[:len(whole)-5], "Large": whole + strings.Repeat("x", maxShellState)} {
+		if _, ok := parseShellState(report, sep); ok {
+			t.Errorf("%s was taken", name)
+		}
+	}
+}
