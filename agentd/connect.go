@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -75,13 +76,13 @@ func Install(dir string) (path string, err error) {
 	}
 	// It was only read.
 	defer func() { _ = source.Close() }()
-	path = dir + "/agentd"
+	path = filepath.Join(dir, "agentd")
 	next, err := os.CreateTemp(dir, ".agentd-*")
 	if err != nil {
 		return "", fmt.Errorf("installing into %q: %w", dir, err)
 	}
 	_, err = io.Copy(next, source)
-	err = errors.Join(err, next.Chmod(0o755), next.Close())
+	err = errors.Join(err, next.Chmod(0o755), next.Close()) //nolint:gosec // any user runs it
 	if err == nil {
 		err = os.Rename(next.Name(), path)
 	}

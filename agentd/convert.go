@@ -103,7 +103,7 @@ func exitTo(record *unifiedexec.ExitRecord) *wire.ExitRecord {
 	}
 	return &wire.ExitRecord{
 		Reason:    exitReasons[record.Reason],
-		ExitCode:  int32(record.Code), //nolint:gosec // a code is 0 to 255, or -1
+		ExitCode:  int32(record.Code),
 		Signal:    record.Signal,
 		StartTime: timestamppb.New(record.StartTime),
 		EndTime:   timestamppb.New(record.EndTime),
@@ -124,10 +124,10 @@ func processTo(info unifiedexec.Info) *wire.Process {
 		Id: info.ID, State: processStates[info.State],
 		Command: shown(info.Command), Workdir: valid(info.Workdir), Tty: info.TTY,
 		StartTime:   timestamppb.New(info.StartTime),
-		Pid:         int32(info.PID), //nolint:gosec // the kernel's process ids fit
+		Pid:         int32(info.PID),
 		OutputBytes: info.OutputBytes, DroppedBytes: info.DroppedBytes,
 		Exit:        exitTo(info.Exit),
-		Descendants: int32(info.Descendants), //nolint:gosec // as many as there are process ids
+		Descendants: int32(info.Descendants),
 	}
 }
 

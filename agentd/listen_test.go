@@ -98,7 +98,7 @@ func TestListenerCapsServedPeers(t *testing.T) {
 
 func TestListenPathRefuses(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // that is the point
+	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	private := filepath.Join(dir, "private")

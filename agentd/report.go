@@ -133,7 +133,7 @@ func (r *reporter) processExited(info unifiedexec.Info) {
 	})
 	exit := info.Exit
 	r.out.Append(ledger.Record{Type: ledger.TypeExited, Exited: &ledger.Exited{
-		ID: info.ID, Reason: string(exit.Reason), ExitCode: int32(exit.Code), Signal: exit.Signal, //nolint:gosec // 0 to 255, or -1
+		ID: info.ID, Reason: string(exit.Reason), ExitCode: int32(exit.Code), Signal: exit.Signal,
 		StartTime: exit.StartTime.UTC(), EndTime: exit.EndTime.UTC(), OutputBytes: info.OutputBytes,
 	}})
 }

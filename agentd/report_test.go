@@ -52,7 +52,7 @@ func TestReporterKeepsTheLastChange(t *testing.T) {
 	runReporter(t, r)
 	const changes = 200
 	for i := range changes {
-		r.processStarted(unifiedexec.Info{ID: int32(i)}) //nolint:gosec // small
+		r.processStarted(unifiedexec.Info{ID: int32(i)})
 		time.Sleep(time.Millisecond)
 	}
 	eventually(t, "the last change is told", func() bool {

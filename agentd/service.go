@@ -33,7 +33,7 @@ func (s *service) GetStatus(context.Context, *wire.GetStatusRequest) (*wire.Agen
 		Version: now.AgentVersion, BootId: s.reporter.boot,
 		StartTime: timestamppb.New(now.StartTime),
 		Sandbox: &wire.SandboxStatus{
-			LandlockAbi: int32(now.Sandbox.LandlockABI), //nolint:gosec // a small number
+			LandlockAbi: int32(now.Sandbox.LandlockABI),
 			Seccomp:     now.Sandbox.Seccomp, Enforced: now.Sandbox.Enforced,
 			NotEnforced: now.Sandbox.NotEnforced,
 		},
@@ -41,8 +41,8 @@ func (s *service) GetStatus(context.Context, *wire.GetStatusRequest) (*wire.Agen
 			Valid: now.Policy.Valid, Reason: now.Policy.Reason, Message: valid(now.Policy.Message),
 			ProfileHash: now.Policy.ProfileHash, SessionRevision: now.Policy.SessionRevision,
 		},
-		RunningProcesses: int32(now.Processes.Running), //nolint:gosec // bounded by the table
-		ExitedProcesses:  int32(now.Processes.Exited),  //nolint:gosec // one boot does not run 2^31 commands
+		RunningProcesses: int32(now.Processes.Running),
+		ExitedProcesses:  int32(now.Processes.Exited), 
 	}, nil
 }
 

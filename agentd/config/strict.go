@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -25,7 +26,7 @@ func decodeStrict(data []byte, into any) error {
 	if err := decoder.Decode(into); err != nil {
 		return fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
-	if _, err := decoder.Token(); err != io.EOF {
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%w: something follows the document", ErrMalformed)
 	}
 	return nil

@@ -287,7 +287,7 @@ func TestPodPeers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(p.path("bin/other"), data, 0o755); err != nil { //nolint:gosec // it is to be executed
+	if err := os.WriteFile(p.path("bin/other"), data, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for name, tc := range outside {
