@@ -274,7 +274,7 @@ func execMemfd(a actor, attempt string) error {
 }
 
 func execShell(script string) error {
-	out, err := exec.Command("/bin/sh", "-c", script).CombinedOutput() //nolint:noctx // the agent's deadline ends us
+	out, err := exec.Command("/bin/sh", "-c", script).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}

@@ -15,7 +15,7 @@ func Probe() Capabilities {
 		caps.LandlockABI = abi
 	}
 	if errata, err := llsyscall.LandlockGetErrata(); err == nil && errata > 0 {
-		caps.LandlockErrata = uint32(errata) //nolint:gosec // a mask of a few bits
+		caps.LandlockErrata = uint32(errata)
 	}
 	_, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
 	caps.NoNewPrivs = err == nil
