@@ -162,7 +162,7 @@ func (a *Agent) Serve(ctx context.Context, listener net.Listener) error {
 	if err := a.startPolicy(loops, &background); err != nil {
 		stopLoops()
 		<-ledgerDone
-		return errors.Join(err, a.engine.Close(ctx))
+		return errors.Join(err, a.engine.Close(ctx), listener.Close())
 	}
 	reporting, stopReporting := context.WithCancel(loops)
 	background.Go(func() { a.reporter.run(reporting) })

@@ -25,6 +25,9 @@ const (
 	ReasonProfileOutOfSync  = "ProfileOutOfSync"
 	ReasonNotEnforceable    = "NotEnforceable"
 	ReasonNotUsable         = "NotUsable"
+
+	// reasonStopping is never told: calls get the error of an agent that is ending.
+	reasonStopping = "Stopping"
 )
 
 // syncPatience is how long a call that launches waits for a profile document that is
@@ -125,7 +128,8 @@ func (p *policy) current() *policyState {
 func (p *policy) adopt(read documents) {
 	p.changeMu.Lock()
 	defer p.changeMu.Unlock()
-	if p.current().documents.same(read) {
+	held := p.current()
+	if held.reason == reasonStopping || held.documents.same(read) {
 		return
 	}
 	next := &policyState{documents: read, changed: make(chan struct{})}
@@ -228,6 +232,9 @@ func (p *policy) admit(ctx context.Context) (*policyState, error) {
 		if s.valid() {
 			return s, nil
 		}
+		if s.reason == reasonStopping {
+			return nil, unifiedexec.ErrClosed
+		}
 		refusal := &policyError{reason: s.reason, message: s.message}
 		if s.reason != ReasonProfileOutOfSync {
 			return nil, refusal
@@ -279,12 +286,12 @@ func (s *policyState) waitForChange(ctx context.Context) error {
 	}
 }
 
-// close leaves no policy in force.
+// close leaves no policy in force, for good.
 func (p *policy) close() {
 	p.changeMu.Lock()
 	defer p.changeMu.Unlock()
 	p.replace(&policyState{
-		documents: documents{reason: ReasonNotUsable, message: "agentd is ending"},
+		documents: documents{reason: reasonStopping, message: "agentd is ending"},
 		changed:   make(chan struct{}),
 	})
 }

@@ -197,6 +197,19 @@ func TestAdoptTellsEveryChangeOnce(t *testing.T) {
 	}
 }
 
+func TestClosedPolicyStaysClosed(t *testing.T) {
+	p, keeper := testPolicy(t)
+	p.adopt(validDocuments(1))
+	p.close()
+	p.adopt(validDocuments(2))
+	if _, err := p.admit(t.Context()); !errors.Is(err, unifiedexec.ErrClosed) {
+		t.Errorf("a call during the end gives %v, want %v", err, unifiedexec.ErrClosed)
+	}
+	if err := startTrue(keeper.start()); !errors.Is(err, errPolicyReplaced) {
+		t.Errorf("a start during the end gives %v", err)
+	}
+}
+
 // The parent that the kernel tells by a pidfd and the one in /proc, which older kernels
 // leave, are the same.
 func TestPeerParent(t *testing.T) {

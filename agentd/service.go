@@ -42,7 +42,7 @@ func (s *service) GetStatus(context.Context, *wire.GetStatusRequest) (*wire.Agen
 			ProfileHash: now.Policy.ProfileHash, SessionRevision: now.Policy.SessionRevision,
 		},
 		RunningProcesses: int32(now.Processes.Running),
-		ExitedProcesses:  int32(now.Processes.Exited), 
+		ExitedProcesses:  int32(now.Processes.Exited),
 	}, nil
 }
 

@@ -415,7 +415,7 @@ func TestLocalSocketCare(t *testing.T) {
 
 func TestServeRefusesToStart(t *testing.T) {
 	workspace := t.TempDir()
-	open := t.TempDir()                           // mode 0755
+	open := t.TempDir() // mode 0755
 	if err := os.Chmod(open, 0o755); err != nil {
 		t.Fatal(err)
 	}
