@@ -1,0 +1,80 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"execsession.dev/api/v1alpha1"
+)
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	good := file("good.yaml", "workers: 3\ninjection: InitContainer\nworkspace-image: from-file\n")
+	misspelt := file("bad.yaml", "worker: 3\n")
+	cases := map[string]struct {
+		reason string
+		args   []string
+		env    map[string]string
+		check  func(Config) bool
+		// wrong are the settings that the error must name; none is no error.
+		wrong []string
+	}{
+		"defaults": {
+			reason: "only the namespace has no default outside of a pod",
+			args:   []string{"--namespace=n"},
+			check: func(c Config) bool {
+				return c.Workers == 8 && c.LeaderElect && c.Injection == "" && c.UserNamespaces == nil
+			},
+		},
+		"precedence": {
+			reason: "flag before variable before file",
+			args:   []string{"--config=" + good, "--namespace=n", "--workers=5"},
+			env:    map[string]string{"EXECSESSION_WORKERS": "4", "EXECSESSION_WORKSPACE_IMAGE": "from-env"},
+			check: func(c Config) bool {
+				return c.Workers == 5 && c.WorkspaceImage == "from-env" && c.Injection == v1alpha1.InjectionInitContainer
+			},
+		},
+		"variables": {
+			reason: "everything can be a variable",
+			env:    map[string]string{"EXECSESSION_NAMESPACE": "n", "EXECSESSION_USER_NAMESPACES": "Never", "EXECSESSION_LEADER_ELECT": "false"},
+			check:  func(c Config) bool { return !c.LeaderElect && !*c.UserNamespaces },
+		},
+		"unknown setting": {reason: "a misspelt one would be a default", args: []string{"--config=" + misspelt, "--namespace=n"}, wrong: []string{"worker"}},
+		"no file":         {reason: "a file that was named must be there", args: []string{"--config=" + dir + "/none.yaml"}, wrong: []string{"none.yaml"}},
+		"argument":        {reason: "nothing is passed over", args: []string{"run"}, wrong: []string{"run"}},
+		"many": {
+			reason: "all that is wrong is told at once",
+			args:   []string{"--namespace=n", "--workers=0", "--injection=Magic", "--image-pull-policy=Sometimes", "--log-level=loud", "--agent-image="},
+			env:    map[string]string{"EXECSESSION_RETRY_PERIOD": "soon", "EXECSESSION_LEADER_ELECT": "maybe"},
+			wrong:  []string{"workers", "Magic", "Sometimes", "loud", "agent-image", "soon", "maybe"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			for key, value := range tc.env {
+				t.Setenv(key, value)
+			}
+			got, err := load(tc.args)
+			if (err != nil) != (len(tc.wrong) > 0) {
+				t.Fatalf("%s: load returned %v", tc.reason, err)
+			}
+			for _, word := range tc.wrong {
+				if !strings.Contains(err.Error(), word) {
+					t.Errorf("%s: the error does not name %q: %v", tc.reason, word, err)
+				}
+			}
+			if tc.check != nil && !tc.check(got) {
+				t.Errorf("%s: load returned %+v", tc.reason, got)
+			}
+		})
+	}
+}
