@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -296,5 +297,73 @@ func TestCharactersAreNotCutBetweenResults(t *testing.T) {
 	}
 	if r := writeStdin(t, e, id, "go\n", 30_000); r.Output != "éb\uFFFD" {
 		t.Errorf("second %q", r.Output)
+	}
+}
+
+// A process that is stopped while a poll waits for it gives that poll its end, also when somebody forgot the process meanwhile.
+func TestStopDuringAPoll(t *testing.T) {
+	e := newEngine(t, Config{StopGrace: 100 * time.Millisecond})
+	p := launchTool(t, e, Command{Script: "echo up; exec sleep 300"}, "up")
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		time.Sleep(300 * time.Millisecond)
+		if _, _, err := p.Stop(testContext(t), -1); err != nil {
+			t.Error(err)
+		}
+	})
+	r := writeStdin(t, e, p.ID(), "", 30_000)
+	wg.Wait()
+	if r.Exit == nil || r.Exit.Reason != ReasonStopped || r.ProcessID != 0 || r.WallTime > 25*time.Second {
+		t.Errorf("%+v", r)
+	}
+}
+
+// However often results are taken, each byte is told once, in one of them or as omitted.
+func TestOmissionsAreCountedOverManyResults(t *testing.T) {
+	e := newEngine(t, Config{Settings: Settings{Limits: Limits{OutputBytes: 2000}}})
+	c := Command{Script: "for i in 1 2 3 4 5 6; do head -c 5000 /dev/zero | tr '\\0' x; read go; done", Stdin: StdinOpen}
+	r := exec(t, e, c, 250)
+	id := r.ProcessID
+	omitted := regexp.MustCompile(`\.\.\. (\d+) bytes omitted \.\.\.`)
+	var told, tokens int64
+	count := func(r Result) {
+		told += int64(strings.Count(r.Output, "x"))
+		for _, m := range omitted.FindAllStringSubmatch(r.Output, -1) {
+			n, err := strconv.ParseInt(m[1], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			told += n
+		}
+		tokens += r.OriginalTokenCount
+	}
+	count(r)
+	for range 6 {
+		if r = writeStdin(t, e, id, "go\n", 1000); len(r.Output) > 4000 {
+			t.Errorf("a result of %d bytes", len(r.Output))
+		}
+		count(r)
+	}
+	for r.Exit == nil {
+		r = writeStdin(t, e, id, "", 30_000)
+		count(r)
+	}
+	if told != 30_000 || tokens < 7500 || tokens > 7510 {
+		t.Errorf("%d bytes and %d tokens were told", told, tokens)
+	}
+}
+
+// A command that asks for a terminal finds one, and else finds none.
+func TestDefaultIsPipes(t *testing.T) {
+	e := newEngine(t, Config{})
+	for _, tty := range []bool{false, true} {
+		r := exec(t, e, Command{Script: "for fd in 0 1 2; do test -t $fd && echo yes || echo no; done; echo $TERM", TTY: tty}, 30_000)
+		want := "no\nno\nno\ndumb\n"
+		if tty {
+			want = "yes\r\nyes\r\nyes\r\ndumb\r\n"
+		}
+		if r.Output != want {
+			t.Errorf("tty=%v: %q", tty, r.Output)
+		}
 	}
 }

@@ -192,6 +192,11 @@ func (p plan) launch(start StartFunc) (launched, error) {
 		s.closeAll()
 		return launched{}, p.startError(err)
 	}
+	if pid <= 1 {
+		// A signal to such a number would reach the engine's own group, or everybody.
+		s.closeAll()
+		return launched{}, fmt.Errorf("starting %q: the starter returned process id %d", p.program, pid)
+	}
 	l := launched{stdio: s, pid: pid, mark: mark}
 	if pidfd < 0 {
 		pidfd, err = unix.PidfdOpen(pid, 0)

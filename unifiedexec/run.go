@@ -65,8 +65,9 @@ func (p *Process) finish(ctx context.Context) error {
 
 // RunRequest is a command whose output is wanted in two pieces.
 type RunRequest struct {
-	// Command.Timeout 0 means 10 seconds here.
-	Command Command
+	// Command.Timeout 0 means 10 seconds here, unless NoTimeout says that there is none.
+	Command   Command
+	NoTimeout bool
 	// StreamBytes is how much of each stream is kept, from its beginning; 0 means 1 MiB, negative means everything.
 	StreamBytes int
 }
@@ -92,7 +93,7 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunResult, error) {
 	if r.Command.Stdin == StdinOpen {
 		return RunResult{}, &FieldError{Field: "stdin", Problem: "nobody could write to a command that runs to its end"}
 	}
-	if r.Command.Timeout == 0 {
+	if r.Command.Timeout == 0 && !r.NoTimeout {
 		r.Command.Timeout = defaultRunTimeout
 	}
 	began := time.Now()

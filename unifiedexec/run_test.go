@@ -72,6 +72,15 @@ func TestRunDoesNotWaitForASurvivor(t *testing.T) {
 	}
 }
 
+// No cap and no timeout, and still no waiting for a descendant that holds a pipe.
+func TestRunWithoutLimits(t *testing.T) {
+	e := newEngine(t, Config{})
+	r, err := e.Run(testContext(t), RunRequest{Command: Command{Script: "sleep 300 & head -c 2000000 /dev/zero; sleep 11"}, NoTimeout: true, StreamBytes: -1})
+	if err != nil || len(r.Stdout) != 2_000_000 || r.TimedOut || r.Code != 0 {
+		t.Errorf("%d bytes, %+v %v", len(r.Stdout), r.Exit, err)
+	}
+}
+
 func TestAggregate(t *testing.T) {
 	cases := map[string]struct {
 		reason         string

@@ -138,6 +138,19 @@ func TestStarterErrorsPassThrough(t *testing.T) {
 	waitExit(t, start(t, e, Command{Script: "true"}))
 }
 
+// A number that would make a signal reach everybody is refused.
+func TestStarterReturnsNonsense(t *testing.T) {
+	for _, pid := range []int{-1, 0, 1} {
+		e := newEngine(t, Config{Settings: Settings{Start: func(string, []string, *syscall.ProcAttr) (int, error) { return pid, nil }}})
+		if p, err := e.Start(testContext(t), Command{Script: "true"}); err == nil {
+			t.Errorf("process %+v", p.Info())
+		}
+		if list := e.List(); len(list) != 0 {
+			t.Errorf("List = %+v", list)
+		}
+	}
+}
+
 // A starter that does not know pidfds is served too.
 func TestStarterWithoutPidfd(t *testing.T) {
 	e := newEngine(t, Config{Settings: Settings{Start: func(argv0 string, argv []string, attr *syscall.ProcAttr) (int, error) {
