@@ -3,11 +3,17 @@ package main
 import (
 	"bytes"
 	"io"
+	"log"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
 // staticProgram builds a program without a loader, as the product's binaries are.
@@ -91,5 +97,35 @@ func TestCompare(t *testing.T) {
 				t.Errorf("%s: got %v", tt.reason, err)
 			}
 		})
+	}
+}
+
+// Pushed to a real registry and read back, the image is the one of the archive.
+func TestPush(t *testing.T) {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	program := staticProgram(t, "hello")
+	archive := filepath.Join(t.TempDir(), "product.tar")
+	if err := run(t.Context(), []string{"product", "-manager", program, "-agentd", program, "-o", archive}, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	reference := strings.TrimPrefix(server.URL, "http://") + "/team/execsession:dev"
+	if err := run(t.Context(), []string{"push", archive, reference}, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := name.ParseReference(reference)
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := remote.Image(parsed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(config.Config.Entrypoint, " "); got != "/manager" {
+		t.Errorf("the pushed image starts %q", got)
 	}
 }

@@ -17,6 +17,7 @@ const usage = `usage: images COMMAND
   workspace -o ARCHIVE                                          write the example workspace's image
   builder -o ARCHIVE                                            write a Go image for the Dockerfile
   compare ARCHIVE ARCHIVE                                       compare two images
+  push ARCHIVE NAME                                             upload an image to a registry
 `
 
 // Names of the images. They are contract: the chart and the examples mention them.
@@ -58,6 +59,9 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	}
 	if args[0] == "compare" && flags.NArg() == 2 {
 		return compare(flags.Arg(0), flags.Arg(1), stdout)
+	}
+	if args[0] == "push" && flags.NArg() == 2 {
+		return push(ctx, flags.Arg(0), flags.Arg(1), stdout)
 	}
 	if *archive == "" || flags.NArg() > 0 {
 		return errUsage
