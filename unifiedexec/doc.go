@@ -30,10 +30,19 @@
 //     runtime's poller.
 //   - No signal is sent to a process id that was not checked to be still the same process.
 //
+// # Ending things
+//
+// These are different calls: Interrupt ends the waits of a turn, a context ends one wait, Process.Stop
+// ends one process with all that descends from it, StopAll ends all of them, and Close ends the engine.
+// Pause stops the clock of the waits while a human is being asked. Whose an orphan is
+// is told by a mark that it cannot take off; see docs/design/orphans.md.
+//
+// Which rule is held by which test is in docs/design/engine-rules.md.
+//
 // # Errors
 //
 // A caller branches on: *FieldError (a request's field has a bad value; nothing ran),
 // *StartError (the program or its folder could not be used; nothing ran), the error of the
 // StartFunc (wrapped, unchanged), *UnknownProcessError (also matches ErrUnknownProcess),
-// ErrStdinClosed, ErrTableFull, ErrClosed and the context's own errors.
+// ErrStdinClosed, ErrNotTerminal, ErrTableFull, ErrClosed and the context's own errors.
 package unifiedexec
