@@ -369,3 +369,26 @@ func TestAnotherLeaderKnowsAtOnce(t *testing.T) {
 		t.Error("the change of leader cost the pod")
 	}
 }
+
+func TestNamespaceThatEnds(t *testing.T) {
+	b := newBench(t)
+	b.profile()
+	b.operator()
+	s := b.session("last")
+	pod, _ := b.ready(s)
+	// A test's namespace never ends, as nobody empties it: it stays as one that is being emptied.
+	b.must(b.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b.namespace}}))
+	b.eventually("nothing more can be made in the namespace", func() error {
+		err := b.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "probe"}}, client.DryRunAll)
+		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			return nil
+		}
+		return fmt.Errorf("creating something: %v", err)
+	})
+	b.kill(pod)
+	settle(t)
+	b.must(b.refresh(s))
+	if got := messageOf(s, v1alpha1.ConditionStalled); got != "" {
+		t.Errorf("the session stalls as its namespace ends: %s", got)
+	}
+}

@@ -107,6 +107,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			break
 		}
 	}
+	if apierrors.HasStatusCause(errs, corev1.NamespaceTerminatingCause) {
+		// Nothing can be made in it any more, and the session goes with it.
+		return ctrl.Result{}, nil
+	}
 	if errs == nil {
 		r.summarize(t)
 	}

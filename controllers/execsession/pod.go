@@ -121,7 +121,7 @@ func (r *Reconciler) createPod(ctx context.Context, t *turn, key client.ObjectKe
 		}
 		return r.judgePod(ctx, t, found)
 	}
-	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+	if refused(err) {
 		t.stall(v1alpha1.ReasonPodRefused, fmt.Sprintf("the API server refused the pod: %v", err))
 		t.again = refusedPause
 		return nil
@@ -131,6 +131,11 @@ func (r *Reconciler) createPod(ctx context.Context, t *turn, key client.ObjectKe
 	}
 	r.born(t, pod, revision)
 	return nil
+}
+
+// refused says that the API server will not have it, for a reason that somebody can change.
+func refused(err error) bool {
+	return (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
 func (r *Reconciler) podInput(ctx context.Context, t *turn) (in workspacepod.Input, revision int64, err error) {

@@ -28,7 +28,7 @@ func (r *Reconciler) claimStorage(ctx context.Context, t *turn) error {
 	if apierrors.IsNotFound(err) {
 		claim, err = r.createClaim(ctx, t, key, storage)
 	}
-	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+	if refused(err) {
 		t.storageFailed(v1alpha1.ReasonStorageRefused, fmt.Sprintf("the API server refused the volume claim: %v", err))
 		t.again = refusedPause
 		return nil
