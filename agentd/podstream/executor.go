@@ -18,6 +18,8 @@ import (
 // upgradeWait bounds the upgrade of a connection when the dialing context does not.
 const upgradeWait = 30 * time.Second
 
+const upgradeSlack = 200 * time.Millisecond
+
 // executor asks over a WebSocket first, as kubectl does, then over SPDY.
 type executor struct {
 	webSocket, spdy remotecommand.Executor
@@ -76,6 +78,9 @@ func (e *executor) stream(ctx context.Context, stdout, stderr io.Writer) error {
 // time that the handshake may take.
 func upgradeContext(ctx context.Context) context.Context {
 	deadline, ok := ctx.Deadline()
+	// A little later, so that it is the context that ends the dialing and not an error that
+	// looks like the network's.
+	deadline = deadline.Add(upgradeSlack)
 	if latest := time.Now().Add(upgradeWait); !ok || deadline.After(latest) {
 		deadline = latest
 	}

@@ -154,6 +154,8 @@ func (p *plugin) noRecord(e *engine, console *console, err error) error {
 	case errors.Is(err, errDetached) && process != 0 && e.local == nil:
 		err = fmt.Errorf("%w: process %d keeps running; stop it with: kubectl execsession stop %s %d", errDetached, process, e.flags, process)
 		return &codeError{exitNoRecord, err}
+	case errors.Is(err, errDetached) && process != 0:
+		return &codeError{exitNoRecord, errors.New("left: the command ends with its agentd")}
 	case errors.Is(err, client.ErrNoExitRecord), process != 0:
 		return &codeError{exitNoRecord, e.explain(err, process)}
 	}

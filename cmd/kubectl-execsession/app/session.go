@@ -30,6 +30,9 @@ const (
 	dialWait = 30 * time.Second
 )
 
+// noCluster is what the flags library takes for the cluster when nothing names one.
+const noCluster = "http://localhost:8080"
+
 var sessions = v1alpha1.GroupVersion.WithResource("execsessions")
 
 // connectCommand is what the operator's pods let be exec'd.
@@ -50,6 +53,9 @@ func (p *plugin) cluster() (*cluster, error) {
 	config, err := p.kube.ToRESTConfig()
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	if raw, err := p.kube.ToRawKubeConfigLoader().RawConfig(); err == nil && len(raw.Clusters) == 0 && config.Host == noCluster {
+		return nil, errors.New("which cluster? No kubeconfig names one; --local and --socket need none")
 	}
 	config.WarningHandler = rest.NewWarningWriter(p.Err, rest.WarningWriterOptions{Deduplicate: true})
 	objects, err := dynamic.NewForConfig(config)

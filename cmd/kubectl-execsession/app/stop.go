@@ -41,7 +41,7 @@ func (p *plugin) newStop() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return p.stop(ctx, e, process, given)
+				return e.explain(p.stop(ctx, e, process, given), process)
 			})
 		},
 	}
@@ -62,7 +62,7 @@ func processID(text string) (int32, error) {
 func (p *plugin) stop(ctx context.Context, e *engine, process int32, grace *time.Duration) error {
 	answer, err := e.Stop(ctx, process, grace)
 	if err != nil {
-		return e.explain(err, process)
+		return err
 	}
 	verb := "stopped"
 	if !answer.GetWasRunning() {
@@ -85,8 +85,9 @@ func (p *plugin) stopAll(ctx context.Context, e *engine, grace *time.Duration) e
 		if process.GetExit() != nil && process.GetDescendants() == 0 {
 			continue
 		}
-		if err := p.stop(ctx, e, process.GetId(), grace); err != nil && client.Reason(err) != wire.ReasonUnknownProcess {
-			problems = append(problems, err)
+		err := p.stop(ctx, e, process.GetId(), grace)
+		if err != nil && client.Reason(err) != wire.ReasonUnknownProcess {
+			problems = append(problems, fmt.Errorf("process %d: %w", process.GetId(), e.explain(err, process.GetId())))
 		}
 	}
 	return errors.Join(problems...)
