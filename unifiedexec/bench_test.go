@@ -128,16 +128,18 @@ func BenchmarkParallel(b *testing.B) {
 		wg.Wait()
 		return float64(8*n) / time.Since(began).Seconds()
 	}
-	var ours, floor float64
+	var ours, floor, session float64
 	rounds := 0.0
 	for b.Loop() {
 		ours += eight(25, func() { engineRun(b, e, Command{Argv: argv}) })
 		floor += eight(25, func() { floorPipe(b, argv) })
+		session += eight(25, func() { floorSession(b, argv) })
 		rounds++
 	}
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(ours/rounds, "engine/s")
 	b.ReportMetric(floor/rounds, "floor/s")
+	b.ReportMetric(session/rounds, "session-floor/s")
 	b.ReportMetric(ours/floor, "x-floor")
 }
 

@@ -61,6 +61,10 @@ func New(cfg Config) (*Engine, error) {
 	if e.memoryEvents == "" {
 		e.memoryEvents = memoryEvents
 	}
+	if _, err := os.Stat(e.memoryEvents); err != nil {
+		// An older hierarchy of groups: no start need look for it.
+		e.memoryEvents = ""
+	}
 	if e.oomScoreAdj < -1000 || e.oomScoreAdj > 1000 {
 		return nil, &FieldError{Field: "oomScoreAdj", Value: strconv.Itoa(e.oomScoreAdj), Problem: "must be from -1000 to 1000"}
 	}

@@ -12,6 +12,24 @@ type history struct {
 	mu     sync.Mutex
 	timer  *time.Timer
 	closed bool
+	// sweeping is set while somebody walks; another walk at the same time would find the same.
+	sweeping bool
+}
+
+func (h *history) begin() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sweeping {
+		return false
+	}
+	h.sweeping = true
+	return true
+}
+
+func (h *history) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sweeping = false
 }
 
 // arm makes sure that somebody looks again after a while.
@@ -40,7 +58,7 @@ func (h *history) close() {
 
 // sweepSlack is how many processes may be kept beyond the limit before somebody walks /proc to see
 // what they left behind; the walk is for all of them at once.
-const sweepSlack = 16
+const sweepSlack = 32
 
 // sweep forgets ended processes beyond the limits. One whose descendants live is kept, since it is
 // through it that they can be seen and stopped; of such there are at most MaxProcesses, and the
@@ -51,9 +69,10 @@ func (e *Engine) sweep(now time.Time, expired bool) {
 	if left {
 		e.history.arm(limits.EndedTime, func() { e.sweep(time.Now(), true) })
 	}
-	if len(surplus) == 0 || (!expired && len(surplus) < sweepSlack) {
+	if len(surplus) == 0 || (!expired && len(surplus) < sweepSlack) || !e.history.begin() {
 		return
 	}
+	defer e.history.end()
 	used := marksInUse()
 	for _, p := range e.table.forget(surplus, limits, now.Add(limits.EndedTime), func(p *Process) bool {
 		return p.mark != 0 && used[p.mark] || p.log.size().open

@@ -13,6 +13,9 @@ const memoryEvents = "/sys/fs/cgroup/memory.events"
 // oomKills counts the processes that the out-of-memory killer ended in the engine's memory group;
 // 0 where the kernel does not tell.
 func (e *Engine) oomKills() uint64 {
+	if e.memoryEvents == "" {
+		return 0
+	}
 	var buf [1024]byte
 	for line := range bytes.Lines(buf[:readSmall(e.memoryEvents, buf[:])]) {
 		if rest, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
