@@ -10,7 +10,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X execsession.dev/agentd.Version=$(VERSION)
 TOOL := go tool -modfile=hack/tools.mod
 CLUSTER_CONFIG := $(CURDIR)/bin/cluster/admin.conf
-GENERATED := api config/crd charts/execsession/crds agentd/wire
+GENERATED := api config/crd charts/execsession/templates/crds agentd/wire
 
 # apt-install PACKAGE... installs what is missing.
 define apt-install

@@ -10,6 +10,17 @@ if [ "${CLUSTER:-}" = current ]; then
   if [ -n "$given" ]; then export KUBECONFIG="$given"; else unset KUBECONFIG; fi
 fi
 
+# An upgrade that was killed half-way leaves a lock that helm never takes back. With the machine's own lock held, a
+# pending operation in the machine's own cluster is such a one.
+exec 9>"${TMPDIR:-/tmp}/execsession-deploy.lock"
+flock 9
+if [ "${CLUSTER:-}" != current ]; then
+  case "$(helm status execsession -n execsession-system -o json 2>/dev/null | grep -o '"status":"[a-z-]*"' | head -1)" in
+  *pending-install*) helm uninstall execsession -n execsession-system --wait >/dev/null ;;
+  *pending-*) helm rollback execsession -n execsession-system --wait >/dev/null ;;
+  esac
+fi
+
 # The image keeps its name while its content changes, so its digest makes new pods.
 digest="$(sha256sum bin/images/execsession.tar | cut -c1-16)"
 helm upgrade --install execsession charts/execsession \
