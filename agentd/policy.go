@@ -133,6 +133,8 @@ func (p *policy) adopt(read documents) {
 		return
 	}
 	next := &policyState{documents: read, changed: make(chan struct{})}
+	// What the kernel offers is told also while nothing uses it.
+	next.report.LandlockABI, next.report.Seccomp = p.caps.LandlockABI, p.caps.Seccomp
 	if next.valid() {
 		p.compile(next)
 	}
@@ -151,7 +153,6 @@ func (p *policy) compile(next *policyState) {
 				next.report.NotEnforced = append(next.report.NotEnforced, gap.String())
 			}
 		}
-		next.report.LandlockABI, next.report.Seccomp = p.caps.LandlockABI, p.caps.Seccomp
 		return
 	}
 	next.launcher, next.report = launcher, launcher.Report()
