@@ -17,13 +17,20 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"kubectl-execsession": main})
 }
 
-// TestScripts runs what a user would type, against a real agentd that is built here.
-func TestScripts(t *testing.T) {
+// buildAgentd gives the folder of a fresh agentd.
+func buildAgentd(t *testing.T) string {
+	t.Helper()
 	folder := t.TempDir()
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", folder, "execsession.dev/cmd/agentd")
 	if said, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building agentd: %v\n%s", err, said)
 	}
+	return folder
+}
+
+// TestScripts runs what a user would type, against a real agentd that is built here.
+func TestScripts(t *testing.T) {
+	folder := buildAgentd(t)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
