@@ -83,10 +83,14 @@ func TestLocalTools(t *testing.T) {
 
 func TestLocalStop(t *testing.T) {
 	l := startLocal(t)
-	process, err := l.Start(t.Context(), &wire.StartRequest{Command: script("trap '' TERM; sleep 1000 & sleep 1000")})
+	process, err := l.Start(t.Context(), &wire.StartRequest{Command: script("trap '' TERM; touch trapped; sleep 1000 & sleep 1000")})
 	if err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the command ignores SIGTERM", func() bool {
+		_, err := os.Stat(filepath.Join(l.workspace, "trapped"))
+		return err == nil
+	})
 	if _, err := l.Signal(t.Context(), &wire.SignalRequest{ProcessId: process.GetId(), Signal: "WINCH"}); err != nil {
 		t.Error(err)
 	}

@@ -45,6 +45,9 @@ func TestPodPolicyTransitions(t *testing.T) {
 	p, c := startedPod(t, io.Discard)
 	profile, session := p.sign(t, podProfile(), 5, nil)
 	long := attachStart(t, c, script("echo up; while [ ! -e end ]; do sleep 0.05; done; echo still here"))
+	if first, err := long.Recv(); err != nil || first.GetProcess() == nil {
+		t.Fatalf("starting the command: %v, %v", first, err)
+	}
 
 	_, stranger, err := ed25519.GenerateKey(nil)
 	if err != nil {
