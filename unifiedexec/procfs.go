@@ -135,11 +135,17 @@ func liveProcesses() []procEntry {
 	return all
 }
 
-// marksInUse is the quick look: which marks are on any process, one that nobody collected yet included.
+// marksInUse is the quick look: which of the engine's marks living processes have.
 func marksInUse() map[uint64]bool {
 	used := make(map[uint64]bool)
 	for _, pid := range processIDs() {
-		used[markOf(pid)] = true
+		mark := markOf(pid)
+		if used[mark] || !marks.issued(mark) {
+			continue
+		}
+		if entry, ok := readProcEntry(pid); ok && !entry.dead() {
+			used[entry.mark] = true
+		}
 	}
 	return used
 }

@@ -1,6 +1,7 @@
 package unifiedexec
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"os"
@@ -50,19 +51,22 @@ func TestSoak(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// One context for all: one for each command would be what grows.
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
 	var next atomic.Int64
 	one := func(i int64) {
 		c := Command{TTY: i%2 == 0, Script: "echo hello; exit 3"}
 		if i%3 == 0 {
 			c.Script = "echo hello; sleep NAP & sleep NAP"
 		}
-		p, err := e.Start(testContext(t), c.named())
+		p, err := e.Start(ctx, c.named())
 		if err != nil {
 			t.Error(err)
 			return
 		}
 		if i%3 == 0 {
-			if rec, was, err := p.Stop(testContext(t), -1); err != nil || !was || rec.Reason != ReasonStopped {
+			if rec, was, err := p.Stop(ctx, -1); err != nil || !was || rec.Reason != ReasonStopped {
 				t.Errorf("%+v %v %v", rec, was, err)
 			}
 			return
@@ -91,6 +95,10 @@ func TestSoak(t *testing.T) {
 	early := takeFootprint(t)
 	run(int64(*soakCommands))
 	late := takeFootprint(t)
+	// The streams of the last ones may be told their end a moment later.
+	for deadline := time.Now().Add(patience); late.fds > early.fds+4 && time.Now().Before(deadline); late = takeFootprint(t) {
+		time.Sleep(50 * time.Millisecond)
+	}
 	if err := e.Close(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
