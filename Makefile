@@ -27,7 +27,7 @@ help: ## List the targets
 
 .PHONY: build
 build: ## Build manager, agentd and kubectl-execsession into bin/
-	@CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
+	@CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
 
 .PHONY: generate
 generate: ## Generate deepcopy functions, CRDs and the wire protocol's code
