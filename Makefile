@@ -32,7 +32,7 @@ build: ## Build manager, agentd and kubectl-execsession into bin/
 .PHONY: generate
 generate: ## Generate deepcopy functions, CRDs and the wire protocol's code
 	$(call apt-install,protobuf-compiler)
-	@GOFLAGS= go build -modfile=hack/tools.mod -o bin/tools/ google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc
+	@go build -modfile=hack/tools.mod -o bin/tools/ google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc
 	@PATH="$(CURDIR)/bin/tools:$$PATH" protoc -I agentd/wire --go_out=agentd/wire --go_opt=paths=source_relative \
 	  --go-grpc_out=agentd/wire --go-grpc_opt=paths=source_relative agent.proto
 	@hack/generate-api.sh
@@ -45,7 +45,7 @@ verify: generate ## Fail if generated files or go.mod are out of date
 
 .PHONY: lint
 lint: ## Run the linters of .golangci.yml
-	@go tool -modfile=hack/golangci.mod golangci-lint run ./...
+	@CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath" go tool -modfile=hack/golangci.mod golangci-lint run ./...
 
 ##@ Cluster
 
