@@ -63,14 +63,14 @@ func (b *boot) steps(ctx context.Context) error {
 // install fills the state folder: binaries, configuration, and empty folders.
 func (b *boot) install() error {
 	l := b.plan.layout
-	for _, dir := range []string{l.Bin, l.Logs, l.PKI, l.Kube, l.Config, l.Volumes, l.Run} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+	for _, folder := range l.folders() {
+		if err := os.MkdirAll(folder.path, folder.mode); err != nil {
 			return fmt.Errorf("making state: %w", err)
 		}
-	}
-	// Keys and kubeconfigs are below; other users of the machine have no business there.
-	if err := os.Chmod(l.State, 0o711); err != nil {
-		return fmt.Errorf("making state: %w", err)
+		// Not left to the umask.
+		if err := os.Chmod(folder.path, folder.mode); err != nil {
+			return fmt.Errorf("making state: %w", err)
+		}
 	}
 	for name, source := range b.binaries {
 		if err := linkOrCopy(source, filepath.Join(l.Bin, name)); err != nil {
@@ -79,14 +79,14 @@ func (b *boot) install() error {
 	}
 	for name, content := range b.plan.files {
 		path := filepath.Join(l.Config, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 			return fmt.Errorf("writing configuration: %w", err)
 		}
-		if err := os.WriteFile(path, content, 0o644); err != nil {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
 			return fmt.Errorf("writing configuration: %w", err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(l.Config, "upstream.conf"), upstreamServers(), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(l.Config, "upstream.conf"), upstreamServers(), 0o600); err != nil {
 		return fmt.Errorf("writing configuration: %w", err)
 	}
 	b.state = state{Key: b.key}
@@ -107,7 +107,7 @@ func linkOrCopy(source, target string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(target, content, 0o755)
+	return writeFile(target, content, 0o755)
 }
 
 // startControlPlane starts containerd as well: importing the pause image fits into the seconds that the API server

@@ -16,7 +16,7 @@ import (
 // controller in version 1, a single one in version 2, both on a machine that has both.
 func cgroupMounts(mountinfo string) []string {
 	var roots []string
-	for _, line := range strings.Split(mountinfo, "\n") {
+	for line := range strings.SplitSeq(mountinfo, "\n") {
 		before, after, found := strings.Cut(line, " - ")
 		fields, kind := strings.Fields(before), strings.Fields(after)
 		if !found || len(fields) < 5 || len(kind) == 0 {
@@ -50,7 +50,7 @@ func makeCgroups() error {
 		return err
 	}
 	for _, group := range groups {
-		if err := os.MkdirAll(group, 0o755); err != nil {
+		if err := os.MkdirAll(group, 0o750); err != nil {
 			return fmt.Errorf("making a control group: %w", err)
 		}
 		// A new cpuset of version 1 has no processors, and takes no process until it has.
@@ -59,7 +59,7 @@ func makeCgroups() error {
 			if err != nil {
 				continue
 			}
-			if err := os.WriteFile(filepath.Join(group, name), parent, 0); err != nil {
+			if err := os.WriteFile(filepath.Join(group, name), parent, 0); err != nil { //nolint:gosec // the kernel says where its control groups are
 				return fmt.Errorf("setting %s of a control group: %w", name, err)
 			}
 		}
@@ -116,7 +116,7 @@ func cgroupProcesses(groups []string) []int {
 			if err != nil {
 				continue
 			}
-			for _, field := range strings.Fields(string(text)) {
+			for field := range strings.FieldsSeq(string(text)) {
 				if pid, err := strconv.Atoi(field); err == nil && pid > 1 {
 					pids = append(pids, pid)
 				}

@@ -57,10 +57,10 @@ func TestOwnedAddressSet(t *testing.T) {
 
 func TestMountsBelow(t *testing.T) {
 	const mountinfo = `22 1 0:21 / / rw - ext4 /dev/vda rw
-40 22 0:50 / /run/execsession-cluster/netns/a rw shared:1 - nsfs nsfs rw
-41 22 0:51 / /var/lib/execsession-cluster/kubelet/pods/x/volumes/a\040b rw - tmpfs tmpfs rw
-42 41 0:52 / /var/lib/execsession-cluster/kubelet/pods/x/volumes/a\040b/inner rw - tmpfs tmpfs rw
-43 22 0:53 / /var/lib/execsession-cluster-other rw - tmpfs tmpfs rw
+40 22 0:50 / /run/execsession-cluster/netns/a rw shared:1 - nsfs none rw
+41 22 0:51 / /var/lib/execsession-cluster/kubelet/pods/x/volumes/a\040b rw - tmpfs none rw
+42 41 0:52 / /var/lib/execsession-cluster/kubelet/pods/x/volumes/a\040b/inner rw - tmpfs none rw
+43 22 0:53 / /var/lib/execsession-cluster-other rw - tmpfs none rw
 `
 	got := mountsBelow(mountinfo, stateDir, runDir)
 	want := []string{
@@ -74,10 +74,10 @@ func TestMountsBelow(t *testing.T) {
 }
 
 func TestCgroupMounts(t *testing.T) {
-	const mountinfo = `30 25 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw
-31 30 0:27 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct
-32 30 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
-33 22 0:29 / /var/lib/other/cgroup rw - cgroup cgroup rw,pids
+	const mountinfo = `30 25 0:26 / /sys/fs/cgroup rw - tmpfs none rw
+31 30 0:27 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup none rw,cpu,cpuacct
+32 30 0:28 / /sys/fs/cgroup/unified rw - cgroup2 none rw
+33 22 0:29 / /var/lib/other/cgroup rw - cgroup none rw,pids
 `
 	got := cgroupMounts(mountinfo)
 	want := []string{"/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/unified"}

@@ -12,7 +12,7 @@ import (
 // output runs a command to its end and returns its standard output. The error carries the last lines of what it
 // complained about.
 func output(ctx context.Context, stdin []byte, name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
+	cmd := exec.CommandContext(ctx, name, args...) //nolint:gosec // every caller names a program of its own
 	cmd.Stdin = bytes.NewReader(stdin)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -52,7 +52,7 @@ func logTail(name string, n int) string {
 // writeFile replaces a file so that a reader sees the old content or the new, never a part.
 func writeFile(name string, content []byte, mode os.FileMode) error {
 	temp := name + ".new"
-	if err := os.WriteFile(temp, content, mode); err != nil {
+	if err := os.WriteFile(temp, content, mode); err != nil { //nolint:gosec // every caller names a file of its own
 		return err
 	}
 	// WriteFile leaves the mode of a file that was there alone.

@@ -67,7 +67,7 @@ func checkURL(ctx context.Context, p planned) error {
 	if err != nil {
 		return fmt.Errorf("%s does not answer: %w", p.Name, err)
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s is not ready: %s", p.Name, response.Status)
 	}

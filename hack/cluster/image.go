@@ -20,7 +20,7 @@ func buildPause(ctx context.Context, checkout string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", dir+"/pause", "./hack/cluster/pause")
 	cmd.Dir = checkout
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")

@@ -4,9 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -22,7 +20,7 @@ func digest(parts map[string][]byte) string {
 	slices.Sort(names)
 	hash := sha256.New()
 	for _, name := range names {
-		fmt.Fprintf(hash, "%d %s %d\n", len(name), name, len(parts[name]))
+		hash.Write(fmt.Appendf(nil, "%d %s %d\n", len(name), name, len(parts[name])))
 		hash.Write(parts[name])
 	}
 	return hex.EncodeToString(hash.Sum(nil))[:16]
@@ -59,18 +57,4 @@ func (g group) flags() []string {
 		flags = append(flags, "-tags="+g.tags)
 	}
 	return flags
-}
-
-// hashFile is the digest of a file's content.
-func hashFile(name string) (string, error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return "", err
-	}
-	defer file.Close()
-	hash := sha256.New()
-	if _, err := io.Copy(hash, file); err != nil {
-		return "", fmt.Errorf("hashing %s: %w", name, err)
-	}
-	return hex.EncodeToString(hash.Sum(nil)), nil
 }

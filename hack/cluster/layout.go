@@ -69,6 +69,22 @@ func newLayout() layout {
 	}
 }
 
+// folder is a folder of the cluster's state.
+type folder struct {
+	path string
+	mode os.FileMode
+}
+
+// folders are what has to be there before anything runs, the outermost first. Below the state are keys, so nobody but
+// root may look around there; passing through is all that a container of another user namespace needs.
+func (l layout) folders() []folder {
+	return []folder{
+		{l.State, 0o711}, {l.Run, 0o711},
+		{l.Bin, 0o755}, {l.Volumes, 0o755},
+		{l.Logs, 0o700}, {l.PKI, 0o700}, {l.Kube, 0o700}, {l.Config, 0o700},
+	}
+}
+
 // adminConf is the kubeconfig of the cluster's administrator.
 func (l layout) adminConf() string { return filepath.Join(l.Kube, "admin.conf") }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -17,11 +18,10 @@ func lockFile(ctx context.Context, name string, waiting func()) (func(), error) 
 	for tries := 0; ; tries++ {
 		locked, err := tryLock(file)
 		if err != nil {
-			file.Close()
-			return nil, fmt.Errorf("locking %s: %w", name, err)
+			return nil, errors.Join(fmt.Errorf("locking %s: %w", name, err), file.Close())
 		}
 		if locked {
-			return func() { file.Close() }, nil
+			return func() { _ = file.Close() }, nil
 		}
 		// Every 8 seconds, so that a long wait is not a silent one.
 		if tries%40 == 0 {
@@ -29,8 +29,7 @@ func lockFile(ctx context.Context, name string, waiting func()) (func(), error) 
 		}
 		select {
 		case <-ctx.Done():
-			file.Close()
-			return nil, ctx.Err()
+			return nil, errors.Join(ctx.Err(), file.Close())
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

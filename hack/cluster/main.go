@@ -13,7 +13,7 @@ import (
 )
 
 const usage = `usage: go run ./hack/cluster COMMAND
-  build            build every component into the cache
+  build            compile every component into the cache
   up               make the cluster run; prints the kubeconfig to use
   status           say what runs, and whether it is healthy
   load ARCHIVE...  import image archives into the node
@@ -34,7 +34,10 @@ type command struct {
 
 func main() {
 	// System programs are often not on the path of a root that came by su or sudo.
-	os.Setenv("PATH", os.Getenv("PATH")+":/usr/local/sbin:/usr/sbin:/sbin")
+	path := os.Getenv("PATH") + ":/usr/local/sbin:/usr/sbin:/sbin"
+	if err := os.Setenv("PATH", path); err != nil {
+		panic(err) // only a malformed name fails
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := execute(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
@@ -97,23 +100,28 @@ func (c *command) env(ctx context.Context, name string) error {
 	if err := c.build(ctx, clientBinaries); err != nil {
 		return err
 	}
-	values := map[string]string{
-		"KUBEBUILDER_ASSETS": c.cache.bin(),
-		"KUBECONFIG":         filepath.Join(c.checkout, "bin", "cluster", "admin.conf"),
-	}
-	if value, ok := values[name]; ok {
-		fmt.Fprintln(c.stdout, value)
-		return nil
-	}
-	if name != "" {
+	bin, conf := c.cache.bin(), filepath.Join(c.checkout, "bin", "cluster", "admin.conf")
+	switch name {
+	case "KUBEBUILDER_ASSETS":
+		return c.print("%s\n", bin)
+	case "KUBECONFIG":
+		return c.print("%s\n", conf)
+	case "":
+	default:
 		return errUsage
 	}
-	fmt.Fprintf(c.stdout, "export KUBEBUILDER_ASSETS='%s'\n", values["KUBEBUILDER_ASSETS"])
-	fmt.Fprintf(c.stdout, "export PATH='%s':\"$PATH\"\n", values["KUBEBUILDER_ASSETS"])
-	if _, err := os.Stat(values["KUBECONFIG"]); err == nil {
-		fmt.Fprintf(c.stdout, "export KUBECONFIG='%s'\n", values["KUBECONFIG"])
+	if _, err := os.Stat(conf); err == nil {
+		if err := c.print("export KUBECONFIG='%s'\n", conf); err != nil {
+			return err
+		}
 	}
-	return nil
+	return c.print("export KUBEBUILDER_ASSETS='%[1]s'\nexport PATH='%[1]s':\"$PATH\"\n", bin)
+}
+
+// print writes a result, which somebody may be waiting for at the other end of a pipe.
+func (c *command) print(format string, args ...any) error {
+	_, err := fmt.Fprintf(c.stdout, format, args...)
+	return err
 }
 
 func (c *command) load(ctx context.Context, archives []string) error {
@@ -142,14 +150,9 @@ func (c *command) status(ctx context.Context) error {
 	if s.Key == "" {
 		return errors.New("no cluster runs on this machine")
 	}
-	for _, r := range s.Processes {
-		word := "running"
-		if !r.Alive(procFS) {
-			word = "dead"
-		}
-		fmt.Fprintf(c.stdout, "%-24s %-8s pid %d\n", r.Name, word, r.PID)
+	if err := c.print("%slogs        %s\nkubeconfig  %s\ntest names  %s\n", s, l.Logs, l.adminConf(), filepath.Join(l.Config, "hosts")); err != nil {
+		return err
 	}
-	fmt.Fprintf(c.stdout, "logs        %s\nkubeconfig  %s\ntest names  %s\n", l.Logs, l.adminConf(), filepath.Join(l.Config, "hosts"))
 	p, err := newPlan(l)
 	if err != nil {
 		return err
@@ -157,8 +160,7 @@ func (c *command) status(ctx context.Context) error {
 	if err := checkHealth(ctx, p, s); err != nil {
 		return fmt.Errorf("not healthy: %w", err)
 	}
-	fmt.Fprintln(c.stdout, "healthy")
-	return nil
+	return c.print("healthy\n")
 }
 
 func (c *command) down(ctx context.Context) error {

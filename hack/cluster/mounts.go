@@ -11,7 +11,7 @@ import (
 // /proc/self/mountinfo.
 func mountsBelow(mountinfo string, dirs ...string) []string {
 	var points []string
-	for _, line := range strings.Split(mountinfo, "\n") {
+	for line := range strings.SplitSeq(mountinfo, "\n") {
 		fields := strings.Fields(line)
 		if len(fields) < 5 {
 			continue

@@ -80,7 +80,7 @@ func tearDownNetwork(ctx context.Context) error {
 func upstreamServers() []byte {
 	var servers []string
 	text, _ := os.ReadFile("/etc/resolv.conf")
-	for _, line := range strings.Split(string(text), "\n") {
+	for line := range strings.SplitSeq(string(text), "\n") {
 		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "nameserver" && fields[1] != nodeAddress {
 			servers = append(servers, "nameserver "+fields[1])
 		}

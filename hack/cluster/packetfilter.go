@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"regexp"
 	"strings"
 )
@@ -28,7 +27,7 @@ func ownedChain(name string) bool {
 func removalScript(save string, owned func(chain string) bool) string {
 	var script strings.Builder
 	var chains, rules []string
-	for _, line := range strings.Split(save, "\n") {
+	for line := range strings.SplitSeq(save, "\n") {
 		fields := strings.Fields(line)
 		switch {
 		case strings.HasPrefix(line, "*"):
@@ -85,7 +84,7 @@ COMMIT
 func cleanPacketFilter(ctx context.Context) error {
 	var problems []error
 	for _, family := range []string{"iptables", "ip6tables"} {
-		if _, err := exec.LookPath(family + "-save"); err != nil {
+		if !onPath(family + "-save")() {
 			continue
 		}
 		save, err := output(ctx, nil, family+"-save")
@@ -102,7 +101,7 @@ func cleanPacketFilter(ctx context.Context) error {
 }
 
 func cleanAddressSets(ctx context.Context) error {
-	if _, err := exec.LookPath("ipset"); err != nil {
+	if !onPath("ipset")() {
 		return nil
 	}
 	names, err := output(ctx, nil, "ipset", "list", "-name")
@@ -110,7 +109,7 @@ func cleanAddressSets(ctx context.Context) error {
 		return err
 	}
 	var problems []error
-	for _, name := range strings.Fields(names) {
+	for name := range strings.FieldsSeq(names) {
 		if ownedAddressSet(name) {
 			problems = append(problems, run(ctx, "ipset", "destroy", name))
 		}

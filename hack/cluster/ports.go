@@ -38,7 +38,7 @@ var waiting = map[string]string{"tcp": "0A", "udp": "07"}
 // parseSockets reads the sockets of a network that hold a port out of such a file.
 func parseSockets(network, text string) []socket {
 	var sockets []socket
-	for _, line := range strings.Split(text, "\n") {
+	for line := range strings.SplitSeq(text, "\n") {
 		fields := strings.Fields(line)
 		if len(fields) < 10 || fields[3] != waiting[network] {
 			continue

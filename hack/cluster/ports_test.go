@@ -62,7 +62,7 @@ func TestCheckPortsNamesHolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
+	defer func() { _ = listener.Close() }()
 	port := listener.Addr().(*net.TCPAddr).Port
 	err = checkPorts([]planned{{Name: "kubelet", Listens: loopback(port)}})
 	if err == nil || !strings.Contains(err.Error(), "needed by kubelet, is taken by process") || !strings.Contains(err.Error(), "(cluster.test)") {

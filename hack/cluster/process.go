@@ -107,7 +107,7 @@ func processesFrom(dir string) []int {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		exe, err := os.Readlink(filepath.Join("/proc", entry.Name(), "exe"))
+		exe, err := os.Readlink("/proc/" + entry.Name() + "/exe")
 		if err == nil && strings.HasPrefix(exe, dir+"/") {
 			pids = append(pids, pid)
 		}
@@ -117,12 +117,12 @@ func processesFrom(dir string) []int {
 
 // start runs a process of the plan in the background, with its output in a log file.
 func start(l layout, p planned) (processRecord, error) {
-	log, err := os.OpenFile(filepath.Join(l.Logs, p.Name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	log, err := os.OpenFile(filepath.Join(l.Logs, p.Name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return processRecord{}, fmt.Errorf("opening the log of %s: %w", p.Name, err)
 	}
-	defer log.Close()
-	cmd := exec.Command(filepath.Join(l.Bin, p.Argv[0]), p.Argv[1:]...)
+	defer func() { _ = log.Close() }()
+	cmd := exec.Command(filepath.Join(l.Bin, p.Argv[0]), p.Argv[1:]...) //nolint:noctx // it outlives this program
 	cmd.Dir = l.State
 	cmd.Env = append(os.Environ(), "PATH="+l.Bin+":"+os.Getenv("PATH"))
 	cmd.Stdout, cmd.Stderr = log, log

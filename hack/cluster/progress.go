@@ -105,5 +105,6 @@ func (p *progress) sinceLocked(s *step) string {
 
 func (p *progress) printLocked(line string) {
 	p.last = p.now()
-	fmt.Fprintln(p.out, "cluster: "+line)
+	// Nobody can be told that nobody can be told.
+	_, _ = fmt.Fprintln(p.out, "cluster: "+line)
 }

@@ -46,6 +46,19 @@ func (s state) write(l layout) error {
 	return nil
 }
 
+// String is a line for each process.
+func (s state) String() string {
+	var text strings.Builder
+	for _, r := range s.Processes {
+		word := "running"
+		if !r.Alive(procFS) {
+			word = "dead"
+		}
+		fmt.Fprintf(&text, "%-24s %-8s pid %d\n", r.Name, word, r.PID)
+	}
+	return text.String()
+}
+
 // knows says whether a process of that name was started.
 func (s state) knows(name string) bool {
 	return slices.ContainsFunc(s.Processes, func(r processRecord) bool { return r.Name == name })
@@ -69,7 +82,7 @@ func publishKubeconfig(l layout, checkout string) (string, error) {
 		return "", fmt.Errorf("reading the kubeconfig: %w", err)
 	}
 	dir := filepath.Join(checkout, "bin", "cluster")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return "", fmt.Errorf("publishing the kubeconfig: %w", err)
 	}
 	name := filepath.Join(dir, "admin.conf")
@@ -83,7 +96,13 @@ func publishKubeconfig(l layout, checkout string) (string, error) {
 func withdrawKubeconfig(l layout, checkout string) error {
 	name := filepath.Join(checkout, "bin", "cluster", "admin.conf")
 	text, err := os.ReadFile(name)
-	if err != nil || !strings.Contains(string(text), fmt.Sprintf("https://%s:%d", l.NodeAddress, l.APIPort)) {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("withdrawing the kubeconfig: %w", err)
+	}
+	if !strings.Contains(string(text), fmt.Sprintf("https://%s:%d", l.NodeAddress, l.APIPort)) {
 		return nil
 	}
 	return os.Remove(name)

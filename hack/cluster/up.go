@@ -46,8 +46,7 @@ func (c *command) up(ctx context.Context) error {
 		return err
 	}
 	c.progress.Say("ready after %s: Kubernetes %s, node %s", time.Since(begun).Round(100*time.Millisecond), kubernetesVersion, nodeName)
-	fmt.Fprintf(c.stdout, "export KUBECONFIG=%s\n", name)
-	return nil
+	return c.print("export KUBECONFIG=%s\n", name)
 }
 
 // prepare is everything that is known before the machine is touched.

@@ -34,9 +34,9 @@ func compare(first, second string, stdout io.Writer) error {
 	if err := a.differences(b); err != nil {
 		return fmt.Errorf("%s and %s differ: %w", first, second, err)
 	}
-	fmt.Fprintf(stdout, "%s and %s run alike: %s as %s, files %s\n", first, second,
+	_, err = fmt.Fprintf(stdout, "%s and %s run alike: %s as %s, files %s\n", first, second,
 		strings.Join(a.entrypoint, " "), a.user, strings.Join(a.files, ", "))
-	return nil
+	return err
 }
 
 func (a summary) differences(b summary) error {
@@ -82,7 +82,7 @@ func summarise(archive string) (summary, error) {
 
 func listFiles(img v1.Image) ([]string, error) {
 	content := mutate.Extract(img)
-	defer content.Close()
+	defer func() { _ = content.Close() }()
 	var files []string
 	for archive := tar.NewReader(content); ; {
 		header, err := archive.Next()

@@ -16,7 +16,7 @@ const usage = `usage: images COMMAND
   product -manager FILE -agentd FILE [-certs FILE] -o ARCHIVE   write the product's image
   workspace -o ARCHIVE                                          write the example workspace's image
   builder -o ARCHIVE                                            write a Go image for the Dockerfile
-  compare ARCHIVE ARCHIVE                                       compare two images
+  compare ARCHIVE OTHER                                         compare two images
   push ARCHIVE NAME                                             upload an image to a registry
 `
 
@@ -81,12 +81,12 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(*archive), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(*archive), 0o750); err != nil { //nolint:gosec // the caller names the archive
 		return fmt.Errorf("writing %s: %w", *archive, err)
 	}
 	if err := result.write(*archive); err != nil {
 		return fmt.Errorf("writing %s: %w", *archive, err)
 	}
-	fmt.Fprintf(stdout, "%s: %s\n", *archive, result.name)
-	return nil
+	_, err = fmt.Fprintf(stdout, "%s: %s\n", *archive, result.name)
+	return err
 }

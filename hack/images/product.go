@@ -49,7 +49,7 @@ func checkStatic(name string) error {
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", name, err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	for _, program := range file.Progs {
 		if program.Type == elf.PT_INTERP {
 			return fmt.Errorf("reading %s: %w", name, errors.New("it is linked dynamically: build with CGO_ENABLED=0"))

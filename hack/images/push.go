@@ -28,6 +28,6 @@ func push(ctx context.Context, archive, reference string, stdout io.Writer) erro
 	if err != nil {
 		return fmt.Errorf("pushing %s: %w", reference, err)
 	}
-	fmt.Fprintf(stdout, "%s: pushed as %s@%s\n", archive, reference, digest)
-	return nil
+	_, err = fmt.Fprintf(stdout, "%s: pushed as %s@%s\n", archive, reference, digest)
+	return err
 }

@@ -15,7 +15,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -31,29 +31,29 @@ type directories struct {
 }
 
 // Provision makes the folder; asked again for the same volume it finds it made.
-func (d directories) Provision(_ context.Context, options controller.ProvisionOptions) (*v1.PersistentVolume, controller.ProvisioningState, error) {
+func (d directories) Provision(_ context.Context, options controller.ProvisionOptions) (*corev1.PersistentVolume, controller.ProvisioningState, error) {
 	path := filepath.Join(d.root, options.PVName)
-	if err := os.MkdirAll(path, 0o777); err != nil {
+	if err := os.MkdirAll(path, 0o750); err != nil {
 		return nil, controller.ProvisioningFinished, fmt.Errorf("making the folder of the volume: %w", err)
 	}
 	// Not left to the umask: without an fsGroup the pod's user is "other".
-	if err := os.Chmod(path, 0o777); err != nil {
+	if err := os.Chmod(path, 0o777); err != nil { //nolint:gosec // see above
 		return nil, controller.ProvisioningFinished, fmt.Errorf("opening the folder of the volume: %w", err)
 	}
 	return d.volume(path, options), controller.ProvisioningFinished, nil
 }
 
-func (d directories) volume(path string, options controller.ProvisionOptions) *v1.PersistentVolume {
-	return &v1.PersistentVolume{
+func (d directories) volume(path string, options controller.ProvisionOptions) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: options.PVName},
-		Spec: v1.PersistentVolumeSpec{
+		Spec: corev1.PersistentVolumeSpec{
 			PersistentVolumeReclaimPolicy: *options.StorageClass.ReclaimPolicy,
 			AccessModes:                   options.PVC.Spec.AccessModes,
-			Capacity:                      v1.ResourceList{v1.ResourceStorage: options.PVC.Spec.Resources.Requests[v1.ResourceStorage]},
-			PersistentVolumeSource:        v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: path}},
-			NodeAffinity: &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
-				MatchExpressions: []v1.NodeSelectorRequirement{{
-					Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{d.node},
+			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: options.PVC.Spec.Resources.Requests[corev1.ResourceStorage]},
+			PersistentVolumeSource:        corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: path}},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{
+					Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{d.node},
 				}},
 			}}}},
 		},
@@ -61,7 +61,7 @@ func (d directories) volume(path string, options controller.ProvisionOptions) *v
 }
 
 // Delete removes the folder, and refuses a path that it would not have made.
-func (d directories) Delete(_ context.Context, volume *v1.PersistentVolume) error {
+func (d directories) Delete(_ context.Context, volume *corev1.PersistentVolume) error {
 	local := volume.Spec.Local
 	if local == nil || local.Path != filepath.Join(d.root, volume.Name) {
 		return fmt.Errorf("removing volume %s: its path is not one of %s", volume.Name, d.root)
