@@ -20,11 +20,10 @@ type attachStream = grpc.BidiStreamingServer[wire.AttachRequest, wire.AttachResp
 
 // Attach implements wire.AgentServer.
 func (s *service) Attach(stream attachStream) error {
-	process, options, err := s.open(stream)
+	process, output, err := s.open(stream)
 	if err != nil {
 		return err
 	}
-	output := process.NewReader(options)
 	defer output.Close()
 	info := process.Info()
 	if err := stream.Send(&wire.AttachResponse{Message: &wire.AttachResponse_Process{Process: processTo(info)}}); err != nil {
@@ -56,19 +55,25 @@ func (s *service) Attach(stream attachStream) error {
 }
 
 // open starts or joins, as the first request says.
-func (s *service) open(stream attachStream) (*unifiedexec.Process, unifiedexec.ReaderOptions, error) {
+func (s *service) open(stream attachStream) (*unifiedexec.Process, *unifiedexec.Reader, error) {
 	options := unifiedexec.ReaderOptions{Lossless: true, MaxBytes: maxOutputFrame}
 	first, err := stream.Recv()
 	if errors.Is(err, io.EOF) {
-		return nil, options, fieldError("message", "the stream ended before its first request")
+		return nil, nil, fieldError("message", "the stream ended before its first request")
 	}
 	if err != nil {
-		return nil, options, err
+		return nil, nil, err
 	}
 	switch m := first.GetMessage().(type) {
 	case *wire.AttachRequest_Start:
-		process, err := s.start(stream.Context(), m.Start)
-		return process, options, err
+		// The reader is there before the command writes: a client that starts a command misses nothing of it.
+		var process *unifiedexec.Process
+		var output *unifiedexec.Reader
+		err := s.start(stream.Context(), m.Start, func(command unifiedexec.Command) (err error) {
+			process, output, err = s.engine.StartReading(stream.Context(), command, options)
+			return err
+		})
+		return process, output, err
 	case *wire.AttachRequest_Open:
 		s.reporter.active()
 		options.From = m.Open.GetFromOffset()
@@ -77,14 +82,14 @@ func (s *service) open(stream attachStream) (*unifiedexec.Process, unifiedexec.R
 		}
 		process, err := s.engine.Process(m.Open.GetProcessId())
 		if err != nil {
-			return nil, options, err
+			return nil, nil, err
 		}
 		if newest := process.Info().OutputBytes; options.From > newest {
-			return nil, options, fieldError("open.from_offset", "%d is beyond the newest byte, %d", options.From, newest)
+			return nil, nil, fieldError("open.from_offset", "%d is beyond the newest byte, %d", options.From, newest)
 		}
-		return process, options, nil
+		return process, process.NewReader(options), nil
 	}
-	return nil, options, fieldError("message", "the first request must be start or open, not %s", requestName(first))
+	return nil, nil, fieldError("message", "the first request must be start or open, not %s", requestName(first))
 }
 
 // sendOutput sends until the reader is at its end.

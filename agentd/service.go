@@ -85,24 +85,24 @@ func (s *service) WriteStdin(ctx context.Context, r *wire.WriteStdinRequest) (*w
 
 // Start implements wire.AgentServer.
 func (s *service) Start(ctx context.Context, r *wire.StartRequest) (*wire.Process, error) {
-	process, err := s.start(ctx, r)
+	var process *unifiedexec.Process
+	err := s.start(ctx, r, func(command unifiedexec.Command) (err error) {
+		process, err = s.engine.Start(ctx, command)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
 	return processTo(process.Info()), nil
 }
 
-func (s *service) start(ctx context.Context, r *wire.StartRequest) (*unifiedexec.Process, error) {
+// start launches what a request says by means of run.
+func (s *service) start(ctx context.Context, r *wire.StartRequest, run func(unifiedexec.Command) error) error {
 	command, err := commandFrom(r.GetCommand())
 	if err != nil {
-		return nil, err
-	}
-	var process *unifiedexec.Process
-	err = s.launch(ctx, command, approval.Request{}, func() error {
-		process, err = s.engine.Start(ctx, command)
 		return err
-	})
-	return process, err
+	}
+	return s.launch(ctx, command, approval.Request{}, func() error { return run(command) })
 }
 
 // launch is the one way to a start: approval under the policy in force, then the

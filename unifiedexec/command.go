@@ -98,7 +98,7 @@ const (
 	ReasonExited ExitReason = "Exited"
 	// ReasonSignaled: a signal that the engine did not send ended it.
 	ReasonSignaled ExitReason = "Signaled"
-	// ReasonTimedOut: Command.Timeout was over and the engine ended it.
+	// ReasonTimedOut: Command.Timeout was over and the engine ended it; the code is 124.
 	ReasonTimedOut ExitReason = "TimedOut"
 	// ReasonStopped: somebody asked the engine to stop it.
 	ReasonStopped ExitReason = "Stopped"
@@ -113,9 +113,10 @@ const (
 // ExitRecord is the one truth about a process's end.
 type ExitRecord struct {
 	Reason ExitReason
-	// Code is the process's code, or 128 and the signal's number.
+	// Code is the process's code, or 128 and the signal's number. With ReasonTimedOut it is 124, whatever the process made
+	// of the signal: one that ends with 0 when it is asked to did not do what it was started for.
 	Code int
-	// Signal is SIGKILL and so on when a signal ended it.
+	// Signal is SIGKILL and so on when a signal ended it, also after a timeout.
 	Signal    string
 	StartTime time.Time
 	EndTime   time.Time

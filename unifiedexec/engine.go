@@ -110,15 +110,24 @@ func (e *Engine) Configure(s Settings) error {
 // Start starts a command and returns it at once. The process is never ended to make room; once
 // it ended it stays as long as Limits say. ctx bounds only the start.
 func (e *Engine) Start(ctx context.Context, c Command) (*Process, error) {
-	p, err := e.start(ctx, c, false)
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
+	return e.start(ctx, c, false, nil)
 }
 
-// start plans, launches and registers. A process of the tool is born with its interaction lock held.
-func (e *Engine) start(ctx context.Context, c Command, tool bool) (*Process, error) {
+// StartReading is Start with a reader that was there before the process wrote its first byte. A lossless one
+// misses nothing, however late its first Next comes: until then the process waits for it as soon as it fills its log.
+// So read or close it. There is no reader when there is an error.
+func (e *Engine) StartReading(ctx context.Context, c Command, o ReaderOptions) (*Process, *Reader, error) {
+	var reader *Reader
+	p, err := e.start(ctx, c, false, func(p *Process) { reader = p.log.newWaitingReader(o) })
+	if err != nil {
+		return nil, nil, err
+	}
+	return p, reader, nil
+}
+
+// start plans, launches and registers. A process of the tool is born with its interaction lock held. What is to
+// be done with the process before any of its output is read is done by born.
+func (e *Engine) start(ctx context.Context, c Command, tool bool, born func(*Process)) (*Process, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -139,11 +148,11 @@ func (e *Engine) start(ctx context.Context, c Command, tool bool) (*Process, err
 		e.table.release(id)
 		return nil, err
 	}
-	return e.launchAs(id, plan, settings, entry{tool: tool})
+	return e.launchAs(id, plan, settings, entry{tool: tool}, born)
 }
 
 // launchAs starts a finished plan under a reserved id.
-func (e *Engine) launchAs(id int32, plan plan, settings *settings, as entry) (*Process, error) {
+func (e *Engine) launchAs(id int32, plan plan, settings *settings, as entry, born func(*Process)) (*Process, error) {
 	launched, err := plan.launch(func(argv0 string, argv []string, attr *syscall.ProcAttr) (int, error) {
 		return e.orphans.started(func() (int, error) { return settings.Start(argv0, argv, attr) })
 	})
@@ -159,10 +168,14 @@ func (e *Engine) launchAs(id int32, plan plan, settings *settings, as entry) (*P
 	if as.tool {
 		p.turn <- struct{}{}
 	}
+	if born != nil {
+		born(p)
+	}
 	inserted := e.table.insert(p)
 	e.tell(e.onStart, p)
 	p.begin(plan)
 	if !inserted {
+		p.log.release()
 		p.beginStop(0, ReasonEngineStopped, "")
 		e.keepState(p, false)
 		return nil, ErrClosed

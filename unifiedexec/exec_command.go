@@ -24,7 +24,7 @@ func (e *Engine) ExecCommand(ctx context.Context, r ExecCommandRequest) (Result,
 	if err != nil {
 		return Result{}, err
 	}
-	p, err := e.start(ctx, r.Command, true)
+	p, err := e.start(ctx, r.Command, true, nil)
 	if err != nil {
 		return Result{}, err
 	}

@@ -239,6 +239,54 @@ func TestLosslessReaderSlowsTheProcess(t *testing.T) {
 	}
 }
 
+// A reader of StartReading is there before the process writes, and is not let go before its first Next, however late that comes.
+func TestStartReadingMissesNothing(t *testing.T) {
+	e := newEngine(t, Config{Settings: Settings{Limits: Limits{OutputBytes: 64 << 10}}})
+	const size = 2_000_000
+	p, r, err := e.StartReading(testContext(t), Command{Argv: []string{"head", "-c", itoa(size), "/dev/zero"}}, ReaderOptions{Lossless: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	select {
+	case <-p.Done():
+		t.Error("the process did not wait for its reader")
+	case <-time.After(followPatience + time.Second):
+	}
+	n := 0
+	for {
+		c, err := r.Next(testContext(t))
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil || c.GapTo != 0 || c.Offset != uint64(n) {
+			t.Fatalf("%+v %v at %d", c, err, n)
+		}
+		n += len(c.Data)
+	}
+	if n != size {
+		t.Errorf("%d bytes, want %d", n, size)
+	}
+}
+
+// Nor does a reader that never reads keep a process from its end once it is closed, or the engine from closing.
+func TestStartReadingAndNotReading(t *testing.T) {
+	e := newEngine(t, Config{Settings: Settings{Limits: Limits{OutputBytes: 64 << 10}}})
+	c := Command{Argv: []string{"head", "-c", "2000000", "/dev/zero"}}
+	p, r, err := e.StartReading(testContext(t), c, ReaderOptions{Lossless: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	waitExit(t, p)
+	if _, _, err := e.StartReading(testContext(t), c, ReaderOptions{Lossless: true}); err != nil {
+		t.Fatal(err) // the engine is closed with the test, while this one waits
+	}
+	if _, r, err := e.StartReading(testContext(t), Command{}, ReaderOptions{}); err == nil || r != nil {
+		t.Errorf("a bad command gave a reader %v and %v", r, err)
+	}
+}
+
 // A lossless reader that reads nothing holds the process up for a second, not longer, and is told its
 // gap exactly; another reader is not harmed.
 func TestStalledReaderIsLetGo(t *testing.T) {

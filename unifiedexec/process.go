@@ -15,6 +15,9 @@ import (
 // the terminal up with its session's leader, so the end comes at once, but from another thread of the kernel.
 const terminalDrain = 2 * time.Second
 
+// timeoutCode is the code of a process that its timeout ended, as timeout(1) has it.
+const timeoutCode = 124
+
 // Process is one command, on a terminal or on pipes.
 type Process struct {
 	engine  *Engine
@@ -323,6 +326,9 @@ func (p *Process) record(status childStatus, err error) ExitRecord {
 	}
 	if p.cause != "" {
 		rec.Reason = p.cause
+	}
+	if rec.Reason == ReasonTimedOut {
+		rec.Code = timeoutCode
 	}
 	return rec
 }

@@ -125,17 +125,33 @@ func TestStopLeavesNothing(t *testing.T) {
 }
 
 func TestTimeout(t *testing.T) {
-	e := newEngine(t, Config{StopGrace: 300 * time.Millisecond})
-	p := start(t, e, Command{Script: "setsid sleep NAP & sleep NAP & wait", Timeout: 500 * time.Millisecond})
-	rec := waitExit(t, p)
-	if rec.Reason != ReasonTimedOut || rec.Signal != "SIGTERM" || rec.Code != 143 {
-		t.Errorf("record %+v", rec)
+	cases := map[string]struct {
+		reason, script, signal string
+	}{
+		"Dies":    {"the signal's own code would be 143", "setsid sleep NAP & sleep NAP & wait", "SIGTERM"},
+		"Deaf":    {"it has to be killed", "trap '' TERM; setsid sleep NAP & while :; do sleep 0.1; done", "SIGKILL"},
+		"Ends":    {"an end that it chose itself is no success", "trap 'exit 0' TERM; setsid sleep NAP & sleep NAP & wait", ""},
+		"OwnCode": {"nor is its own code told", "trap 'exit 7' TERM; setsid sleep NAP & sleep NAP & wait", ""},
 	}
-	if _, _, err := p.Stop(testContext(t), -1); err != nil {
-		t.Error(err)
-	}
-	if left := running(t, "sleep NAP"); len(left) > 0 {
-		t.Errorf("%v still run", left)
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t, Config{StopGrace: 300 * time.Millisecond})
+			p := start(t, e, Command{Script: "echo up; " + tc.script, Timeout: time.Second})
+			rec := waitExit(t, p)
+			if rec.Reason != ReasonTimedOut || rec.Code != 124 {
+				t.Errorf("%s: record %+v, want TimedOut and 124", tc.reason, rec)
+			}
+			// On a busy machine the time may be over before the trap is there.
+			if rec.Signal != tc.signal && rec.Signal != "SIGTERM" {
+				t.Errorf("%s: signal %q, want %q", tc.reason, rec.Signal, tc.signal)
+			}
+			if _, _, err := p.Stop(testContext(t), -1); err != nil {
+				t.Error(err)
+			}
+			if left := running(t, "sleep NAP"); len(left) > 0 {
+				t.Errorf("%v still run", left)
+			}
+		})
 	}
 }
 

@@ -59,6 +59,15 @@ type Reader struct {
 	inside bool
 }
 
+// newWaitingReader makes a reader that counts as waiting in Next already, so that it is not let go before its first.
+func (l *outputLog) newWaitingReader(o ReaderOptions) *Reader {
+	r := l.newReader(o)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.inside = true
+	return r
+}
+
 func (l *outputLog) newReader(o ReaderOptions) *Reader {
 	if o.MaxBytes <= 0 {
 		o.MaxBytes = defaultChunk

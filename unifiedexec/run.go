@@ -8,12 +8,8 @@ import (
 	"time"
 )
 
-const (
-	// defaultRunTimeout is the life of a command that is run to its end.
-	defaultRunTimeout = 10 * time.Second
-	// timeoutCode is what a run says that was ended by its timeout.
-	timeoutCode = 124
-)
+// defaultRunTimeout is the life of a command that is run to its end.
+const defaultRunTimeout = 10 * time.Second
 
 // ExecOneShot runs a command of the tool to its end: it cannot be fed or polled, and its timeout (0 means 10 seconds)
 // is its life. What it wrote until then is in the result. When ctx ends first the command is stopped too, and the error is ctx's.
@@ -31,7 +27,7 @@ func (e *Engine) ExecOneShot(ctx context.Context, c Command, maxOutputTokens *in
 	if err != nil {
 		return Result{}, err
 	}
-	p, err := e.start(ctx, c, true)
+	p, err := e.start(ctx, c, true, nil)
 	if err != nil {
 		return Result{}, err
 	}
@@ -97,12 +93,13 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunResult, error) {
 		r.Command.Timeout = defaultRunTimeout
 	}
 	began := time.Now()
-	p, err := e.start(ctx, r.Command, false)
+	p, reader, err := e.StartReading(ctx, r.Command, ReaderOptions{Lossless: true})
 	if err != nil {
 		return RunResult{}, err
 	}
+	defer reader.Close()
 	var out RunResult
-	if err := out.read(ctx, p, r.keep()); err != nil {
+	if err := out.read(ctx, reader, r.keep()); err != nil {
 		p.beginStop(-1, ReasonStopped, "the call was cancelled")
 		<-p.done
 		return RunResult{}, err
@@ -112,10 +109,7 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunResult, error) {
 	}
 	out.WallTime = time.Since(began)
 	out.Exit, _ = p.Exit()
-	out.Code = out.Exit.Code
-	if out.Exit.Reason == ReasonTimedOut {
-		out.TimedOut, out.Code = true, timeoutCode
-	}
+	out.Code, out.TimedOut = out.Exit.Code, out.Exit.Reason == ReasonTimedOut
 	return out, nil
 }
 
@@ -127,9 +121,7 @@ func (r RunRequest) keep() int {
 }
 
 // read follows both streams to the exit. A lossless reader that reads at once is never let go.
-func (out *RunResult) read(ctx context.Context, p *Process, keep int) error {
-	reader := p.NewReader(ReaderOptions{Lossless: true})
-	defer reader.Close()
+func (out *RunResult) read(ctx context.Context, reader *Reader, keep int) error {
 	for {
 		c, err := reader.Next(ctx)
 		if errors.Is(err, io.EOF) {

@@ -81,7 +81,7 @@ func (e *Engine) takeSnapshot(s *settings, sh shell) *shellState {
 		return nil
 	}
 	defer e.running.Done()
-	p, err := e.launchAs(id, plan, s, entry{hidden: true})
+	p, err := e.launchAs(id, plan, s, entry{hidden: true}, nil)
 	if err != nil {
 		return nil
 	}

@@ -82,7 +82,7 @@ type attachment struct {
 	// refused counts answers of the agent that ended a stream in its midst, as when a signal
 	// came after the command's end: the record may still be had by joining anew.
 	refused int
-	offset   uint64
+	offset  uint64
 }
 
 func (a *attachment) run(ctx context.Context, opening *wire.AttachRequest) (*wire.ExitRecord, error) {

@@ -136,7 +136,7 @@ const (
 	ExitReason_EXIT_REASON_EXITED ExitReason = 1
 	// A signal that the engine did not send ended it.
 	ExitReason_EXIT_REASON_SIGNALED ExitReason = 2
-	// Its own timeout was over and the engine ended it.
+	// Its own timeout was over and the engine ended it; exit_code is 124.
 	ExitReason_EXIT_REASON_TIMED_OUT ExitReason = 3
 	// Somebody asked the engine to stop it.
 	ExitReason_EXIT_REASON_STOPPED ExitReason = 4
@@ -959,7 +959,7 @@ type ToolResult struct {
 	// Six lower-case hex digits, new for every result.
 	ChunkId         string  `protobuf:"bytes,1,opt,name=chunk_id,json=chunkId,proto3" json:"chunk_id,omitempty"`
 	WallTimeSeconds float64 `protobuf:"fixed64,2,opt,name=wall_time_seconds,json=wallTimeSeconds,proto3" json:"wall_time_seconds,omitempty"`
-	// Set once the command ended: its code, or 128 and the signal's number.
+	// Set once the command ended: its code, or 128 and the signal's number; 124 when its timeout ended it.
 	ExitCode *int32 `protobuf:"varint,3,opt,name=exit_code,json=exitCode,proto3,oneof" json:"exit_code,omitempty"`
 	// Set while the command runs; names it for WriteStdin.
 	SessionId          *int32 `protobuf:"varint,4,opt,name=session_id,json=sessionId,proto3,oneof" json:"session_id,omitempty"`
@@ -1238,9 +1238,9 @@ func (x *Process) GetDescendants() int32 {
 type ExitRecord struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Reason ExitReason             `protobuf:"varint,1,opt,name=reason,proto3,enum=execsession.agent.v1alpha1.ExitReason" json:"reason,omitempty"`
-	// The command's code, or 128 and the signal's number.
+	// The command's code, or 128 and the signal's number; 124 when its timeout ended it, whatever it made of the signal.
 	ExitCode int32 `protobuf:"varint,2,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
-	// SIGKILL and so on, when a signal ended it.
+	// SIGKILL and so on, when a signal ended it, also after a timeout.
 	Signal        string                 `protobuf:"bytes,3,opt,name=signal,proto3" json:"signal,omitempty"`
 	StartTime     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	EndTime       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
