@@ -43,11 +43,16 @@ func addTools(ctx context.Context, l *layer) error {
 	if err != nil {
 		return err
 	}
+	// Commands run with LC_ALL=C.UTF-8; without it bash would begin every output with a warning.
+	locale, err := packagedFile(ctx, "libc-bin", "usr/lib/locale/C.utf8")
+	if err != nil {
+		return err
+	}
 	list, err := exec.CommandContext(ctx, busybox, "--list").Output()
 	if err != nil {
 		return fmt.Errorf("listing the tools of busybox: %w", err)
 	}
-	for _, name := range []string{"bin", "dev", "etc", "proc", "sys", "usr", "usr/local", "usr/local/bin", "var"} {
+	for _, name := range []string{"bin", "dev", "etc", "proc", "sys", "usr", "usr/lib", "usr/lib/locale", "usr/local", "usr/local/bin", "var"} {
 		l.dir(name, 0o755)
 	}
 	l.dir("tmp", 0o1777)
@@ -57,6 +62,7 @@ func addTools(ctx context.Context, l *layer) error {
 	l.link("usr/sbin", "../bin")
 	l.file("bin/busybox", busybox, 0o755)
 	l.file("bin/bash", bash, 0o755)
+	l.tree("usr/lib/locale/C.utf8", locale, func(string) bool { return false })
 	tools := strings.Fields(string(list))
 	slices.Sort(tools)
 	for _, tool := range slices.Compact(tools) {
