@@ -86,28 +86,47 @@ var processAttempts = map[string]func(actor) error{
 	},
 	"queue a signal": onAgent(unix.SYS_RT_SIGQUEUEINFO, uintptr(unix.SIGUSR1), address(make([]byte, 128))),
 	// The kernel says nothing to the owner of a descriptor: the agent counts what arrives.
-	"signal by SIGIO":           signalByOwner,
-	"signal itself":             func(actor) error { return unix.Kill(os.Getpid(), 0) },
-	"prlimit of the agent":      onAgent(unix.SYS_PRLIMIT64, unix.RLIMIT_NOFILE, address([]byte{3, 15: 0})),
-	"prlimit of itself":         calling(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_CORE, address(make([]byte, 16))),
-	"affinity of the agent":     onAgent(unix.SYS_SCHED_SETAFFINITY, 8, address([]byte{1, 7: 0})),
-	"affinity of itself":        calling(unix.SYS_SCHED_SETAFFINITY, 0, 8, address([]byte{1, 7: 0})),
-	"scheduler of the agent":    onAgent(unix.SYS_SCHED_SETSCHEDULER, unix.SCHED_BATCH, address(make([]byte, 8))),
-	"parameters of the agent":   onAgent(unix.SYS_SCHED_SETPARAM, address(make([]byte, 8))),
-	"nice of the agent":         func(a actor) error { return call(unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, uintptr(a.agent), 5) },
-	"nice of the agent's group": func(a actor) error { return call(unix.SYS_SETPRIORITY, unix.PRIO_PGRP, uintptr(a.agent), 5) },
-	"nice of the user":          calling(unix.SYS_SETPRIORITY, unix.PRIO_USER, 0, 5),
-	"nice of itself":            calling(unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, 0, 5),
-	"I/O priority of the agent": func(a actor) error { return call(unix.SYS_IOPRIO_SET, 1, uintptr(a.agent), 3<<13) },
-	"I/O priority of the user":  calling(unix.SYS_IOPRIO_SET, 3, 0, 3<<13),
-	"I/O priority of itself":    calling(unix.SYS_IOPRIO_SET, 1, 0, 3<<13),
-	"signal everything at once": func(actor) error { return unix.Kill(-1, unix.SIGUSR1) },
-	"look at the agent's pidfd": func(a actor) error { _, err := unix.PidfdOpen(a.agent, 0); return err },
-	"process_madvise":           calling(unix.SYS_PROCESS_MADVISE),
+	"signal by SIGIO":             signalByOwner,
+	"signal itself":               func(actor) error { return unix.Kill(os.Getpid(), 0) },
+	"prlimit of the agent":        onAgent(unix.SYS_PRLIMIT64, unix.RLIMIT_NOFILE, address([]byte{3, 15: 0})),
+	"prlimit of itself":           calling(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_CORE, address(make([]byte, 16))),
+	"lower its mark":              calling(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_LOCKS, address(make([]byte, 16))),
+	"lower its mark, high word":   lowerMarkFromAbove,
+	"lower its mark by setrlimit": calling(unix.SYS_SETRLIMIT, unix.RLIMIT_LOCKS, address(make([]byte, 16))),
+	"read its mark":               calling(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_LOCKS, 0, address(make([]byte, 16))),
+	"read its mark by getrlimit":  calling(unix.SYS_GETRLIMIT, unix.RLIMIT_LOCKS, address(make([]byte, 16))),
+	"affinity of the agent":       onAgent(unix.SYS_SCHED_SETAFFINITY, 8, address([]byte{1, 7: 0})),
+	"affinity of itself":          calling(unix.SYS_SCHED_SETAFFINITY, 0, 8, address([]byte{1, 7: 0})),
+	"scheduler of the agent":      onAgent(unix.SYS_SCHED_SETSCHEDULER, unix.SCHED_BATCH, address(make([]byte, 8))),
+	"parameters of the agent":     onAgent(unix.SYS_SCHED_SETPARAM, address(make([]byte, 8))),
+	"nice of the agent":           func(a actor) error { return call(unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, uintptr(a.agent), 5) },
+	"nice of the agent's group":   func(a actor) error { return call(unix.SYS_SETPRIORITY, unix.PRIO_PGRP, uintptr(a.agent), 5) },
+	"nice of the user":            calling(unix.SYS_SETPRIORITY, unix.PRIO_USER, 0, 5),
+	"nice of itself":              calling(unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, 0, 5),
+	"I/O priority of the agent":   func(a actor) error { return call(unix.SYS_IOPRIO_SET, 1, uintptr(a.agent), 3<<13) },
+	"I/O priority of the user":    calling(unix.SYS_IOPRIO_SET, 3, 0, 3<<13),
+	"I/O priority of itself":      calling(unix.SYS_IOPRIO_SET, 1, 0, 3<<13),
+	"signal everything at once":   func(actor) error { return unix.Kill(-1, unix.SIGUSR1) },
+	"look at the agent's pidfd":   func(a actor) error { _, err := unix.PidfdOpen(a.agent, 0); return err },
+	"process_madvise":             calling(unix.SYS_PROCESS_MADVISE),
 	"affinity with a high word": func(a actor) error {
 		return call(unix.SYS_SCHED_SETAFFINITY, uintptr(a.agent)|1<<40, 8, address([]byte{1, 7: 0}))
 	},
 	"prlimit of self, high word": calling(unix.SYS_PRLIMIT64, 1<<40, unix.RLIMIT_CORE, address(make([]byte, 16))),
+}
+
+// lowerMarkFromAbove keeps the new limit at an address whose low half is 0.
+func lowerMarkFromAbove(actor) error {
+	const place = 1 << 33
+	at, _, errno := unix.Syscall6(unix.SYS_MMAP, place, uintptr(os.Getpagesize()), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE, ^uintptr(0), 0)
+	if errno != 0 {
+		return fmt.Errorf("mapping: %w", errno)
+	}
+	if at != place {
+		return fmt.Errorf("mapped at %#x", at)
+	}
+	return call(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_LOCKS, at)
 }
 
 func signalByOwner(a actor) error {

@@ -98,6 +98,11 @@ var expected = map[string]string{
 	"prlimit of the agent":          "EPERM",
 	"prlimit of itself":             "",
 	"prlimit of self, high word":    "",
+	"lower its mark":                "EPERM",
+	"lower its mark, high word":     "EPERM",
+	"lower its mark by setrlimit":   "EPERM",
+	"read its mark":                 "",
+	"read its mark by getrlimit":    "",
 	"affinity of the agent":         "EPERM",
 	"affinity with a high word":     "EPERM",
 	"affinity of itself":            "",
@@ -327,7 +332,7 @@ func TestBare(t *testing.T) {
 		"open outside with O_TRUNC and mode 3": "", "openat2 outside with O_TRUNC": "",
 		"write outside": "", "write outside through a symlink": "", "write outside through O_PATH": "",
 		"hard link into the workspace": "", "read hidden": "", "create hidden": "", "TCP": "", "UDP": "",
-		"prlimit of itself": "", "the agent's abstract socket": "", "process_vm_readv": "EINVAL", "name_to_handle_at": "EFAULT",
+		"prlimit of itself": "", "lower its mark": "", "lower its mark, high word": "", "lower its mark by setrlimit": "", "the agent's abstract socket": "", "process_vm_readv": "EINVAL", "name_to_handle_at": "EFAULT",
 	}
 	policy := with(func(p *Policy) { p.Enforcement = BestEffort })
 	answer := runAgent(t, s, agentOrder{Policy: policy, Layout: s.layout(), Bare: true, Attempts: slices.Sorted(maps.Keys(want))}, false)

@@ -59,9 +59,12 @@ type rule struct {
 
 // test looks at the low 32 bits of one argument. The kernel takes every argument
 // tested here as an int, so that the high bits must not count: comparing them
-// too was the hole of CVE-2019-10063 and CVE-2023-1523.
+// too was the hole of CVE-2019-10063 and CVE-2023-1523. Only of an address do both
+// halves count, each by a test of its own.
 type test struct {
 	arg int
+	// high looks at the high 32 bits instead.
+	high bool
 	// mask selects bits; 0 selects all.
 	mask  uint32
 	equal bool
@@ -71,6 +74,9 @@ type test struct {
 func argIs(arg int, value uint32) test  { return test{arg: arg, equal: true, value: value} }
 func argNot(arg int, value uint32) test { return test{arg: arg, value: value} }
 
+// highNot is argNot of the high half.
+func highNot(arg int, value uint32) test { return test{arg: arg, high: true, value: value} }
+
 // bitsAre holds if the masked argument has that value.
 func bitsAre(arg int, mask, value uint32) test {
 	return test{arg: arg, mask: mask, equal: true, value: value}
@@ -79,14 +85,20 @@ func bitsAre(arg int, mask, value uint32) test {
 // anyBit holds if a bit of the mask is set.
 func anyBit(arg int, mask uint32) test { return test{arg: arg, mask: mask} }
 
-// Offsets into struct seccomp_data, low word of an argument on a little-endian machine.
+// Offsets into struct seccomp_data; on a little-endian machine an argument's low word comes first.
 const (
 	offsetNumber = 0
 	offsetArch   = 4
 	offsetArgs   = 16
 )
 
-func argOffset(arg int) uint32 { return uint32(offsetArgs + 8*arg) }
+func (t test) offset() uint32 {
+	offset := uint32(offsetArgs + 8*t.arg)
+	if t.high {
+		offset += 4
+	}
+	return offset
+}
 
 // compiledCall is one system call with the rules about it, or several that follow
 // each other in number and have one and the same verdict.
@@ -215,7 +227,7 @@ func ruleBlock(r rule) []bpf.Instruction {
 }
 
 func testBlock(t test, skip uint8) []bpf.Instruction {
-	block := []bpf.Instruction{bpf.LoadAbsolute{Off: argOffset(t.arg), Size: 4}}
+	block := []bpf.Instruction{bpf.LoadAbsolute{Off: t.offset(), Size: 4}}
 	if t.mask != 0 {
 		block = append(block, bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: t.mask})
 	}

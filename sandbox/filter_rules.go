@@ -17,6 +17,8 @@ const (
 	perLinux32     = 8
 	personalityGet = 0xFFFFFFFF
 
+	rlimitLocks = 10
+
 	oAccessMode = 0x3
 	oTrunc      = 0x200
 
@@ -119,6 +121,11 @@ var baselineRules = []rule{
 		when:  []test{argIs(0, ioprioWhoUser)},
 		then:  refuse(eperm),
 	},
+	// Whoever starts processes may mark them by this limit, which the kernel itself makes nothing of: a
+	// command must not take its mark off. Reading it, which gives no new limit, is free.
+	{id: "marks", calls: []string{"setrlimit"}, when: []test{argIs(0, rlimitLocks)}, then: refuse(eperm)},
+	{id: "marks", calls: []string{"prlimit64"}, when: []test{argIs(1, rlimitLocks), argNot(2, 0)}, then: refuse(eperm)},
+	{id: "marks", calls: []string{"prlimit64"}, when: []test{argIs(1, rlimitLocks), highNot(2, 0)}, then: refuse(eperm)},
 	{id: "terminal-input", calls: []string{"ioctl"}, when: []test{argIs(1, tiocsti)}, then: refuse(eperm)},
 	{id: "terminal-input", calls: []string{"ioctl"}, when: []test{argIs(1, tioclinux)}, then: refuse(eperm)},
 	{id: "terminal-input", calls: []string{"ioctl"}, when: []test{argIs(1, tiocsetd)}, then: refuse(eperm)},

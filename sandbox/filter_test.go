@@ -64,6 +64,9 @@ func judge(arch architecture, rules []rule, data callData) verdict {
 
 func holds(t test, data callData) bool {
 	value := uint32(data.args[t.arg])
+	if t.high {
+		value = uint32(data.args[t.arg] >> 32)
+	}
 	if t.mask != 0 {
 		value &= t.mask
 	}
@@ -109,6 +112,15 @@ var filterCases = []struct {
 	{"another process", "prlimit64", args{1}, none, 7, refuse(eperm)},
 	{"oneself", "prlimit64", args{0}, none, 7, allow},
 	{"the kernel sees 0", "prlimit64", args{1 << 32}, none, 7, allow},
+	{"a mark is not taken off", "prlimit64", args{0, 10, 0x1000}, none, 7, refuse(eperm)},
+	{"an address may have its bits in the high half only", "prlimit64", args{0, 10, 1 << 33}, none, 7, refuse(eperm)},
+	{"the kernel reads 32 bits of the limit's number", "prlimit64", args{0, 1<<32 | 10, 0x1000}, none, 7, refuse(eperm)},
+	{"a mark may be read", "prlimit64", args{0, 10, 0, 0x1000}, none, 7, allow},
+	{"another limit", "prlimit64", args{0, 7, 0x1000}, none, 7, allow},
+	{"a mark is not taken off", "setrlimit", args{10, 0x1000}, none, 7, refuse(eperm)},
+	{"a mark is not taken off", "setrlimit", args{1<<32 | 10, 0x1000}, none, 7, refuse(eperm)},
+	{"another limit", "setrlimit", args{7, 0x1000}, none, 7, allow},
+	{"a mark may be read", "getrlimit", args{10, 0x1000}, none, 7, allow},
 	{"another process", "sched_setaffinity", args{1}, none, 7, refuse(eperm)},
 	{"another process", "sched_setscheduler", args{1}, none, 7, refuse(eperm)},
 	{"another process", "sched_setattr", args{1}, none, 7, refuse(eperm)},
@@ -218,6 +230,9 @@ func checkRule(t *testing.T, arch architecture, raw []bpf.RawInstruction, r rule
 				value = uint64(condition.mask)
 			}
 		}
+		if condition.high {
+			value = value<<32 | data.args[condition.arg]&0xffffffff
+		}
 		data.args[condition.arg] = value
 	}
 	if got := simulate(t, raw, data); got != r.then {
@@ -284,7 +299,7 @@ func randomCall(random *rand.Rand, arch architecture, rules []rule) callData {
 	if random.IntN(20) == 0 {
 		data.number = random.Uint32()
 	}
-	interesting := []uint64{0, 1, 2, 10, 16, 17, 6, 30, 0x200, 0x203, 0x20000000, 0xffffffff, 1 << 40}
+	interesting := []uint64{0, 1, 2, 10, 16, 17, 6, 30, 0x200, 0x203, 0x20000000, 0xffffffff, 1 << 33, 1 << 40}
 	for i := range data.args {
 		data.args[i] = interesting[random.IntN(len(interesting))]
 	}
