@@ -79,7 +79,7 @@ func (b *boot) install() error {
 	}
 	for name, content := range b.plan.files {
 		path := filepath.Join(l.Config, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return fmt.Errorf("writing configuration: %w", err)
 		}
 		if err := os.WriteFile(path, content, 0o600); err != nil {

@@ -104,7 +104,7 @@ func (b *builder) compile(ctx context.Context, tasks []task) error {
 // another checkout say, wait for the first instead of repeating it.
 func (b *builder) buildTask(ctx context.Context, t task) error {
 	dir := b.cache.dirs[t.group.name]
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("making the cache: %w", err)
 	}
 	unlock, err := lockFile(ctx, dir+".lock", func() {

@@ -53,7 +53,7 @@ func openCache(ctx context.Context, checkout string) (cache, error) {
 		parts[g.name] = []byte(key)
 	}
 	c.key = digest(parts)
-	return c, os.MkdirAll(c.bin(), 0o750)
+	return c, os.MkdirAll(c.bin(), 0o755)
 }
 
 func modulesDir(checkout string) string { return filepath.Join(checkout, "hack", "cluster", "modules") }

@@ -50,7 +50,7 @@ func makeCgroups() error {
 		return err
 	}
 	for _, group := range groups {
-		if err := os.MkdirAll(group, 0o750); err != nil {
+		if err := os.MkdirAll(group, 0o755); err != nil {
 			return fmt.Errorf("making a control group: %w", err)
 		}
 		// A new cpuset of version 1 has no processors, and takes no process until it has.

@@ -82,7 +82,7 @@ func publishKubeconfig(l layout, checkout string) (string, error) {
 		return "", fmt.Errorf("reading the kubeconfig: %w", err)
 	}
 	dir := filepath.Join(checkout, "bin", "cluster")
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("publishing the kubeconfig: %w", err)
 	}
 	name := filepath.Join(dir, "admin.conf")

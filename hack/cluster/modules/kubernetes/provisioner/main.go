@@ -33,7 +33,7 @@ type directories struct {
 // Provision makes the folder; asked again for the same volume it finds it made.
 func (d directories) Provision(_ context.Context, options controller.ProvisionOptions) (*corev1.PersistentVolume, controller.ProvisioningState, error) {
 	path := filepath.Join(d.root, options.PVName)
-	if err := os.MkdirAll(path, 0o750); err != nil {
+	if err := os.MkdirAll(path, 0o755); err != nil {
 		return nil, controller.ProvisioningFinished, fmt.Errorf("making the folder of the volume: %w", err)
 	}
 	// Not left to the umask: without an fsGroup the pod's user is "other".
