@@ -50,6 +50,7 @@ func makeCgroups() error {
 		return err
 	}
 	for _, group := range groups {
+		// Containers with a user namespace of their own pass through it.
 		if err := os.MkdirAll(group, 0o755); err != nil {
 			return fmt.Errorf("making a control group: %w", err)
 		}

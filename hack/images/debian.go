@@ -51,7 +51,7 @@ func packagedFile(ctx context.Context, pkg, file string) (string, error) {
 
 // fetchPackage downloads a package; a fresh machine has no lists yet, so they are fetched when the first try fails.
 func fetchPackage(ctx context.Context, dir, pkg string) (string, error) {
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
 	if err := command(ctx, dir, "apt-get", "-q", "download", pkg); err != nil {

@@ -81,7 +81,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(*archive), 0o750); err != nil { //nolint:gosec // the caller names the archive
+	if err := os.MkdirAll(filepath.Dir(*archive), 0o755); err != nil { //nolint:gosec // the caller names the archive
 		return fmt.Errorf("writing %s: %w", *archive, err)
 	}
 	if err := result.write(*archive); err != nil {
