@@ -85,7 +85,6 @@ func New(cfg Config) (*Agent, error) {
 	base := unifiedexec.Settings{Workdir: cfg.Workspace, Home: cfg.Home, TempDir: cfg.TempDir}
 	a.policy = newPolicy(layout, sandbox.Probe(), base)
 	a.policy.onChange = a.reporter.policyChanged
-	a.policy.started = newOOMRaiser().raise
 
 	base.Start = closedGate
 	engine, err := unifiedexec.New(unifiedexec.Config{
@@ -94,6 +93,7 @@ func New(cfg Config) (*Agent, error) {
 		Subreaper:   true,
 		ReapOrphans: cfg.ReapOrphans,
 		StopGrace:   cfg.StopGrace,
+		OOMScoreAdj: commandOOMScore(),
 		OnStart:     a.reporter.processStarted,
 		OnExit:      a.reporter.processExited,
 	})

@@ -1,7 +1,6 @@
 package agentd
 
 import (
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -13,25 +12,16 @@ const (
 	maxOOM   = 1000
 )
 
-// oomRaiser raises the score of commands. Raising needs no right, lowering would.
-type oomRaiser struct{ score string }
-
-// newOOMRaiser reads agentd's own score, which the kubelet chose.
-func newOOMRaiser() oomRaiser {
+// commandOOMScore is what commands get as oom_score_adj: more than agentd's own, which the kubelet chose.
+// Raising needs no right, lowering would.
+func commandOOMScore() int {
 	own := 0
 	if data, err := os.ReadFile("/proc/self/oom_score_adj"); err == nil {
 		// What is not a number counts as the kernel's default.
 		own, _ = strconv.Atoi(strings.TrimSpace(string(data)))
 	}
-	return oomRaiser{score: strconv.Itoa(min(own+oomRaise, maxOOM))}
-}
-
-// raise is best effort: the command may have ended, and runs the same without.
-func (o oomRaiser) raise(pid int) {
-	file, err := os.OpenFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), os.O_WRONLY, 0)
-	if err != nil {
-		return
+	if own == -oomRaise {
+		return 1 // to the engine, 0 means to leave commands as they are
 	}
-	_, _ = file.WriteString(o.score)
-	_ = file.Close()
+	return min(own+oomRaise, maxOOM)
 }

@@ -92,8 +92,6 @@ type policy struct {
 	engine engineSettings
 	// onChange is told every change, in order.
 	onChange func(*policyState)
-	// started is told the process id of every command right after its start.
-	started func(pid int)
 
 	changeMu sync.Mutex // held while one state replaces another
 
@@ -108,7 +106,6 @@ func newPolicy(layout sandbox.Layout, caps sandbox.Capabilities, base unifiedexe
 	return &policy{
 		layout: layout, caps: caps, base: base,
 		onChange: func(*policyState) {},
-		started:  func(int) {},
 		state: &policyState{
 			documents: documents{reason: ReasonDocumentMissing, message: "no document was read yet"},
 			changed:   make(chan struct{}),
@@ -196,6 +193,7 @@ func (p *policy) settings(s *policyState) unifiedexec.Settings {
 		Path:        s.shell.Path,
 		Login:       unifiedexec.Login(s.shell.Login),
 		Persistence: unifiedexec.Persistence(s.shell.Persistence),
+		Snapshot:    true,
 	}
 	settings.Limits.MaxProcesses = s.policy.Limits.MaxProcesses
 	settings.Limits.ProtectedProcesses = s.policy.Limits.ProtectedProcesses
@@ -212,11 +210,7 @@ func (p *policy) gate(s *policyState) unifiedexec.StartFunc {
 		if p.state != s {
 			return 0, errPolicyReplaced
 		}
-		pid, err := s.launcher.Start(argv0, argv, attr)
-		if err == nil {
-			p.started(pid)
-		}
-		return pid, err
+		return s.launcher.Start(argv0, argv, attr)
 	}
 }
 

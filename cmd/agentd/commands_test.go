@@ -62,6 +62,14 @@ func TestInstall(t *testing.T) {
 
 func TestSandboxExec(t *testing.T) {
 	workspace := t.TempDir()
+	secret := t.TempDir()
+	if err := os.WriteFile(filepath.Join(secret, "word"), []byte("secret"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(secret, link); err != nil {
+		t.Fatal(err)
+	}
 	policy := writeJSON(t, config.DefaultPolicy())
 	readOnly := config.DefaultPolicy()
 	readOnly.Sandbox.Filesystem.Mode = "ReadOnly"
@@ -81,6 +89,8 @@ func TestSandboxExec(t *testing.T) {
 		"Folder":     {"it works in the workspace", policy, []string{"sh", "-c", "pwd; echo x > file"}, 0, workspace + "\n", ""},
 		"Confined":   {"and nowhere else", policy, []string{"sh", "-c", "echo x > /etc/x"}, 2, "", "/etc/x"},
 		"ReadOnly":   {"the policy decides", writeJSON(t, readOnly), []string{"sh", "-c", "echo x > file"}, 2, "", "file"},
+		"Hidden":     {"what is hidden is not read", policy, []string{"cat", secret + "/word"}, 1, "", secret},
+		"Temp":       {"its temporary folder is its own", policy, []string{"sh", "-c", `echo x > "$TMPDIR/x" && test "$TMPDIR" != /tmp`}, 0, "", ""},
 		"NotFound":   {"127 as env says it", policy, []string{"no-such-program"}, exitNotFound, "", "no-such-program"},
 		"CannotRun":  {"126 as env says it", policy, []string{"/etc"}, exitCannotRun, "", "/etc"},
 		"NoPolicy":   {"125 for what is not the program's", "/no/such", []string{"true"}, exitSandbox, "", "/no/such"},
@@ -88,7 +98,7 @@ func TestSandboxExec(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			args := slices.Concat([]string{"sandbox-exec", "--policy", tc.policy, "--workspace", workspace, "--"}, tc.argv)
+			args := slices.Concat([]string{"sandbox-exec", "--policy", tc.policy, "--workspace", workspace, "--hidden", link, "--"}, tc.argv)
 			code, stdout, stderr := runSelf(t, args...)
 			if code != tc.code || stdout != tc.stdout || !strings.Contains(stderr, tc.stderr) {
 				t.Errorf("%s: code %d, stdout %q, stderr %q, want %d, %q, %q", tc.reason, code, stdout, stderr, tc.code, tc.stdout, tc.stderr)

@@ -24,9 +24,9 @@ func serveLocal(ctx context.Context, cfg serveConfig, log *slog.Logger) (err err
 	if err != nil {
 		return err
 	}
-	workspace, err := filepath.Abs(cfg.Workspace)
+	workspace, err := realPath("workspace", cfg.Workspace)
 	if err != nil {
-		return fmt.Errorf("--workspace: %w", err)
+		return err
 	}
 	listener, hidden, err := localListener(ctx, cfg, log)
 	if err != nil {
@@ -59,6 +59,20 @@ func serveLocal(ctx context.Context, cfg serveConfig, log *slog.Logger) (err err
 		return err
 	}
 	return agent.Serve(ctx, listener)
+}
+
+// realPath makes a flag's path absolute and free of symbolic links, which the sandbox does not
+// follow: on people's machines, links such as one from /tmp are common.
+func realPath(flag, path string) (string, error) {
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("--%s: %w", flag, err)
+	}
+	resolved, err := filepath.EvalSymlinks(absolute)
+	if err != nil {
+		return "", fmt.Errorf("--%s: %w", flag, err)
+	}
+	return resolved, nil
 }
 
 // localListener also returns the folders that no command may reach because of it.
@@ -101,13 +115,12 @@ func discardStdin() error {
 // that they must not reach, one of their own inside it. A command that could write beside
 // the socket could put its own there, and answer for agentd.
 func tempFor(hidden []string) (dir string, remove func() error, err error) {
-	dir = filepath.Clean(os.TempDir())
-	resolved, err := filepath.EvalSymlinks(dir)
+	dir, err = filepath.EvalSymlinks(os.TempDir())
 	if err != nil {
 		return "", nil, fmt.Errorf("looking at the temporary folder: %w", err)
 	}
 	for _, h := range hidden {
-		if h != resolved && !strings.HasPrefix(h, strings.TrimSuffix(resolved, "/")+"/") {
+		if h != dir && !strings.HasPrefix(h, strings.TrimSuffix(dir, "/")+"/") {
 			continue
 		}
 		own, err := os.MkdirTemp(dir, "execsession-")

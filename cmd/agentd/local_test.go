@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -215,6 +216,7 @@ func TestLocalSandbox(t *testing.T) {
 		"TempWritable":       `echo x > "$TMPDIR/file"`,
 		"OutsideReadOnly":    "! touch /etc/execsession-test",
 		"SocketFolderClosed": fmt.Sprintf("! touch %s/x", filepath.Dir(l.socket)),
+		"MarkStays":          `before=$(ulimit -Hx); ! ulimit -x 5 && test "$(ulimit -Hx)" = "$before"`,
 		"NoNewPrivs":         "grep -q 'NoNewPrivs:.1' /proc/self/status",
 		"Seccomp":            "grep -q 'Seccomp:.2' /proc/self/status",
 		"NoCapabilities":     "grep -q 'CapEff:.0000000000000000' /proc/self/status",
@@ -227,6 +229,87 @@ func TestLocalSandbox(t *testing.T) {
 				t.Errorf("%s: exit code %d: %s", text, code, output)
 			}
 		})
+	}
+}
+
+// What a command leaves is found also when it tries to take its mark off and is nobody's child.
+func TestLocalStopFindsWhatHides(t *testing.T) {
+	l := startLocal(t)
+	process, err := l.Start(t.Context(), &wire.StartRequest{Command: script(
+		"(ulimit -x 0; exec env -i setsid -f sh -c 'echo $$ > pid; exec sleep 1000' < /dev/null > /dev/null 2>&1); sleep 1000")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	eventually(t, "the orphan tells its number", func() bool {
+		data, err := os.ReadFile(filepath.Join(l.workspace, "pid"))
+		if err != nil {
+			return false
+		}
+		pid, err = strconv.Atoi(strings.TrimSpace(string(data)))
+		return err == nil
+	})
+	if _, err := l.Stop(t.Context(), &wire.StopRequest{ProcessId: process.GetId()}); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("the orphan %d is still there: %v", pid, err)
+	}
+}
+
+func TestLocalThroughLinks(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"workspace", "temp"} {
+		if err := errors.Join(os.Mkdir(filepath.Join(dir, name), 0o700), os.Symlink(name, filepath.Join(dir, name+"-link"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	socket := filepath.Join(dir, "run", "agentd.sock")
+	cmd := self(t.Context(), "serve", "--local", "--workspace", filepath.Join(dir, "workspace-link"), "--socket", socket)
+	cmd.Env = append(cmd.Env, "TMPDIR="+filepath.Join(dir, "temp-link"))
+	startDaemon(t, cmd)
+	output, code := execute(t, socketClient(t, socket), script(`pwd; echo x > file; echo "$TMPDIR"; echo x > "$TMPDIR/file"`))
+	if want := filepath.Join(dir, "workspace") + "\n" + filepath.Join(dir, "temp") + "\n"; output != want || code != 0 {
+		t.Errorf("code %d and %q, want 0 and %q", code, output, want)
+	}
+}
+
+// A login shell costs its start-up files once; what they say holds, and the state of a session's files is looked at anew.
+func TestLocalLogin(t *testing.T) {
+	home := t.TempDir()
+	profile := filepath.Join(home, ".bash_profile")
+	write := func(word string) {
+		t.Helper()
+		if err := os.WriteFile(profile, []byte("export WORD="+word+"\nspeak() { echo \"$WORD\"; }\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first")
+	socket := filepath.Join(t.TempDir(), "run", "agentd.sock")
+	cmd := self(t.Context(), "serve", "--local", "--workspace", t.TempDir(), "--socket", socket)
+	cmd.Env = append(cmd.Env, "HOME="+home)
+	startDaemon(t, cmd)
+	c := socketClient(t, socket)
+	login := func() string {
+		t.Helper()
+		command := script("speak")
+		command.Login, command.Shell = nil, "bash"
+		output, _ := execute(t, c, command)
+		return output
+	}
+	for range 3 {
+		if got := login(); got != "first\n" {
+			t.Errorf("a login says %q", got)
+		}
+	}
+	write("another")
+	for range 3 {
+		if got := login(); got != "another\n" {
+			t.Errorf("after the files changed, a login says %q", got)
+		}
 	}
 }
 

@@ -39,6 +39,7 @@ func becomePod() {
 		unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
 		unix.Mount("proc", "/proc", "proc", 0, ""),
 		unix.Mount(os.Getenv(podFolders), podRoot, "", unix.MS_BIND, ""),
+		unix.Mount("shm", sharedMemory, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=1777"),
 		syscall.Setgroups(nil), syscall.Setgid(podUser), syscall.Setuid(podUser),
 		os.Setenv(actAsVariable, actAsAgentd),
 	)
@@ -207,6 +208,8 @@ func TestPodRunsCommands(t *testing.T) {
 		"Workspace":        "test $PWD = " + podRoot + "/workspace && echo x > file",
 		"Home":             "test $HOME = " + podRoot + "/home && echo x > ~/file",
 		"Temp":             "test $TMPDIR = /tmp",
+		"SharedMemory":     "echo x > /dev/shm/file && cat /dev/shm/file && rm /dev/shm/file",
+		"Semaphores":       "! command -v python3 || python3 -c 'import multiprocessing; multiprocessing.Lock(); multiprocessing.Array(\"i\", 4)'",
 		"NotBinary":        "! sh -c 'echo x > " + podRoot + "/bin/agentd'",
 		"ConfigHidden":     "! cat " + podRoot + "/config/session.json",
 		"JournalHidden":    "! cat " + podRoot + "/journal/revision",

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -25,15 +24,16 @@ const (
 
 func newSandboxExec() *cobra.Command {
 	var policyFile, workspace string
+	var hidden []string
 	cmd := &cobra.Command{
-		Use:   "sandbox-exec --policy FILE [--workspace DIR] -- PROGRAM [ARGUMENT...]",
+		Use:   "sandbox-exec --policy FILE [--workspace DIR] [--hidden DIR]... -- PROGRAM [ARGUMENT...]",
 		Short: "Run one program in the sandbox of a policy",
 		Args:  usage(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if policyFile == "" {
 				return &exitError{exitUsage, errors.New("--policy is missing")}
 			}
-			code, err := sandboxExec(cmd.Context(), policyFile, workspace, args)
+			code, err := sandboxExec(cmd.Context(), policyFile, workspace, hidden, args)
 			if err != nil || code != 0 {
 				return &exitError{code, err}
 			}
@@ -42,19 +42,35 @@ func newSandboxExec() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&policyFile, "policy", "", "a file with the policy, JSON")
 	cmd.Flags().StringVar(&workspace, "workspace", ".", "the folder that the program works in")
+	cmd.Flags().StringArrayVar(&hidden, "hidden", nil, "a folder that the program does not reach; in a pod, agentd's own are always hidden")
 	return cmd
 }
 
 // sandboxExec returns the program's exit code, or an error and the code for it.
-func sandboxExec(ctx context.Context, policyFile, workspace string, argv []string) (int, error) {
+func sandboxExec(ctx context.Context, policyFile, workspace string, hidden, argv []string) (code int, err error) {
 	policy, err := localPolicy(policyFile)
 	if err != nil {
 		return exitSandbox, err
 	}
-	if workspace, err = filepath.Abs(workspace); err != nil {
-		return exitSandbox, fmt.Errorf("--workspace: %w", err)
+	if workspace, err = realPath("workspace", workspace); err != nil {
+		return exitSandbox, err
 	}
-	layout := sandbox.Layout{Workspace: workspace, Writable: []string{os.TempDir()}}
+	if hidden, err = hiddenFolders(hidden); err != nil {
+		return exitSandbox, err
+	}
+	temp, removeTemp, err := tempFor(hidden)
+	if err != nil {
+		return exitSandbox, err
+	}
+	defer func() {
+		if removeErr := removeTemp(); err == nil && removeErr != nil {
+			code, err = exitSandbox, fmt.Errorf("removing the temporary folder: %w", removeErr)
+		}
+	}()
+	if err := os.Setenv("TMPDIR", temp); err != nil {
+		return exitSandbox, fmt.Errorf("setting TMPDIR: %w", err)
+	}
+	layout := sandbox.Layout{Workspace: workspace, Writable: []string{temp}, Hidden: hidden}
 	launcher, err := sandbox.Compile(policy.Sandbox, layout, sandbox.Probe())
 	if err != nil {
 		return exitSandbox, err
@@ -85,6 +101,24 @@ func sandboxExec(ctx context.Context, policyFile, workspace string, argv []strin
 		return exitCannotRun, fmt.Errorf("running %q: %w", program, err)
 	}
 	return waitFor(ctx, pid, signals)
+}
+
+// hiddenFolders are those of the flag and, where this is a pod, those that serve hides.
+func hiddenFolders(given []string) ([]string, error) {
+	var hidden []string
+	for _, path := range given {
+		resolved, err := realPath("hidden", path)
+		if err != nil {
+			return nil, err
+		}
+		hidden = append(hidden, resolved)
+	}
+	for _, path := range []string{configDir, journalDir} {
+		if isFolder(path) {
+			hidden = append(hidden, path)
+		}
+	}
+	return hidden, nil
 }
 
 // waitFor passes signals on and returns the exit code.

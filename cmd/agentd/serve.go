@@ -44,6 +44,8 @@ const (
 	homeDir        = "/execsession/home"
 	podTempDir     = "/tmp"
 	terminationLog = "/dev/termination-log"
+	// sharedMemory is a tmpfs of the pod's own, where shm_open and sem_open make their files.
+	sharedMemory = "/dev/shm"
 )
 
 func newServe() *cobra.Command {
@@ -167,9 +169,13 @@ func servePod(ctx context.Context, cfg serveConfig, log *slog.Logger) error {
 	if err := sandbox.ProtectSelf(); err != nil {
 		return fmt.Errorf("protecting agentd: %w", err)
 	}
+	writable := []string{cfg.Home, podTempDir}
+	if isFolder(sharedMemory) {
+		writable = append(writable, sharedMemory)
+	}
 	agent, err := agentd.New(agentd.Config{
 		Workspace: cfg.Workspace, Home: cfg.Home, TempDir: podTempDir,
-		Writable: []string{cfg.Home, podTempDir},
+		Writable: writable,
 		Hidden:   []string{cfg.ConfigDir, cfg.JournalDir},
 		Documents: &agentd.SignedDocuments{
 			Dir:          cfg.ConfigDir,
@@ -184,6 +190,12 @@ func servePod(ctx context.Context, cfg serveConfig, log *slog.Logger) error {
 		return err
 	}
 	return agent.Serve(ctx, listener)
+}
+
+// isFolder is whether there is a folder of that name, not a link to one.
+func isFolder(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.IsDir()
 }
 
 // takeStdout keeps standard output for the ledger alone: what any library prints goes to
