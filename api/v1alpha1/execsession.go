@@ -17,7 +17,7 @@ import (
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.nodeName`,description="The node of the session's pod"
 // +kubebuilder:printcolumn:name="Running",type=integer,JSONPath=`.status.processes.running`,description="Processes that run now"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Image",type=string,priority=1,JSONPath=`.spec.workspace.image`,description="The image of the workspace; empty is the operator's default"
+// +kubebuilder:printcolumn:name="Image",type=string,priority=1,JSONPath=`.status.image`,description="The image that commands run in"
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 200",message="metadata.name may have at most 200 characters"
 type ExecSession struct {
 	metav1.TypeMeta `json:",inline"`

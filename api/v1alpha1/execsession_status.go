@@ -23,6 +23,9 @@ type ExecSessionStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName,omitempty"`
+	// image is what commands run in, be it the session's choice or the operator's default.
+	// +optional
+	Image string `json:"image,omitempty"`
 	// profile is the profile that was last delivered to the pod.
 	// +optional
 	Profile *ProfileStatus `json:"profile,omitempty"`

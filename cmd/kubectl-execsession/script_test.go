@@ -13,15 +13,21 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
+// builtVersion is the version of all that the tests run.
+const builtVersion = "v1.2.3-script"
+
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"kubectl-execsession": main})
+	testscript.Main(m, map[string]func(){"kubectl-execsession": func() {
+		version = builtVersion // The linker's work in a real build.
+		main()
+	}})
 }
 
 // buildAgentd gives the folder of a fresh agentd.
 func buildAgentd(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", folder, "execsession.dev/cmd/agentd")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", folder, "-ldflags", "-X execsession.dev/agentd.Version="+builtVersion, "execsession.dev/cmd/agentd")
 	if said, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building agentd: %v\n%s", err, said)
 	}

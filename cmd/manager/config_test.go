@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,5 +77,15 @@ func TestLoad(t *testing.T) {
 				t.Errorf("%s: load returned %+v", tc.reason, got)
 			}
 		})
+	}
+}
+
+func TestVersion(t *testing.T) {
+	var out, log bytes.Buffer
+	if err := run(t.Context(), []string{"version"}, &out, &log); err != nil {
+		t.Fatalf("without a cluster or settings: %v", err)
+	}
+	if got := out.String(); got != version+"\n" {
+		t.Errorf("got %q, want version %q", got, version)
 	}
 }

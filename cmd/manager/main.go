@@ -25,8 +25,11 @@ import (
 	"execsession.dev/controllers/workspacepod"
 )
 
+// version is the version of this build; the linker sets it.
+var version = "dev"
+
 func main() {
-	err := run(ctrl.SetupSignalHandler(), os.Args[1:], os.Stderr)
+	err := run(ctrl.SetupSignalHandler(), os.Args[1:], os.Stdout, os.Stderr)
 	switch {
 	case errors.Is(err, pflag.ErrHelp):
 	case err != nil:
@@ -35,7 +38,11 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, args []string, stderr io.Writer) error {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) == 1 && args[0] == "version" {
+		_, err := fmt.Fprintln(stdout, version)
+		return err
+	}
 	config, err := load(args)
 	if err != nil {
 		return err
@@ -43,6 +50,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	log := logr.FromSlogHandler(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: config.LogLevel}))
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
+	log.Info("Starting", "version", version)
 
 	cluster, err := ctrl.GetConfig()
 	if err != nil {
@@ -50,7 +58,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	}
 	// The API server's own fairness paces us better than a guess of ours.
 	cluster.QPS = -1
-	cluster.UserAgent = "execsession-manager"
+	cluster.UserAgent = "execsession-manager/" + version
 	scheme, err := controllers.Scheme()
 	if err != nil {
 		return err

@@ -24,7 +24,7 @@ func (r *Reconciler) observe(_ context.Context, t *turn) error {
 		return nil
 	}
 	r.Agents.Forget(key, t.pod.UID)
-	t.session.Status.NodeName = t.pod.Spec.NodeName
+	t.session.Status.NodeName, t.session.Status.Image = t.pod.Spec.NodeName, workspacepod.ImageOf(t.pod)
 	if t.session.Status.Sandbox == nil {
 		t.session.Status.Sandbox = &v1alpha1.SandboxStatus{}
 	}
@@ -55,7 +55,7 @@ func (r *Reconciler) observe(_ context.Context, t *turn) error {
 
 func (t *turn) observeNoPod() {
 	status := &t.session.Status
-	status.NodeName, status.Sandbox = "", nil
+	status.NodeName, status.Image, status.Sandbox = "", "", nil
 	if t.stalled == nil {
 		t.wait(v1alpha1.ReasonPodPending, "the session has no pod yet")
 	}

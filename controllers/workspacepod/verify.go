@@ -262,6 +262,16 @@ func VerifyKeysOf(pod *corev1.Pod) string {
 	return ""
 }
 
+// ImageOf tells in which image a pod's commands run.
+func ImageOf(pod *corev1.Pod) string {
+	for i := range pod.Spec.Containers {
+		if pod.Spec.Containers[i].Name == v1alpha1.ContainerWorkspace {
+			return pod.Spec.Containers[i].Image
+		}
+	}
+	return ""
+}
+
 // InjectionOf tells how agentd came into a pod.
 func InjectionOf(pod *corev1.Pod) v1alpha1.Injection {
 	for _, volume := range pod.Spec.Volumes {

@@ -99,6 +99,10 @@ func RenderText(r *wire.ToolResult) string {
 }
 
 func endText(text string, record *wire.ExitRecord) string {
+	if record.GetReason() == wire.ExitReason_EXIT_REASON_TIMED_OUT && record.GetMessage() != "" {
+		// The message says which timeout it was, and so all that text does.
+		text = "the command was ended"
+	}
 	if record.GetSignal() != "" {
 		text += " (" + record.GetSignal() + ")"
 	}

@@ -35,13 +35,13 @@ func TestRender(t *testing.T) {
 			wantText: "Chunk ID: 00ab13\nWall time: 0.2500 seconds\nProcess running with session ID 1000\nOriginal token count: 0\nNotice: yield_time_ms 1 was raised to 250\nOutput:\n",
 		},
 		"TimedOut": {
-			reason: "Why a command was ended is not in its code.",
+			reason: "Why a command was ended is not in its code, and is told once.",
 			result: &wire.ToolResult{
-				ChunkId: "00ab14", WallTimeSeconds: 1, ExitCode: proto.Int32(137), Output: "x",
-				Exit: &wire.ExitRecord{Reason: wire.ExitReason_EXIT_REASON_TIMED_OUT, ExitCode: 137, Signal: "SIGKILL", Message: "after 1s"},
+				ChunkId: "00ab14", WallTimeSeconds: 1, ExitCode: proto.Int32(124), Output: "x",
+				Exit: &wire.ExitRecord{Reason: wire.ExitReason_EXIT_REASON_TIMED_OUT, ExitCode: 124, Signal: "SIGKILL", Message: "its timeout of 1s was over"},
 			},
-			wantJSON: `{"chunk_id":"00ab14","wall_time_seconds":1,"exit_code":137,"original_token_count":0,"output":"x","exit":{"reason":"timed_out","signal":"SIGKILL","message":"after 1s"}}`,
-			wantText: "Chunk ID: 00ab14\nWall time: 1.0000 seconds\nProcess exited with code 137\nOriginal token count: 0\nNotice: its timeout was over and the command was ended (SIGKILL): after 1s\nOutput:\nx",
+			wantJSON: `{"chunk_id":"00ab14","wall_time_seconds":1,"exit_code":124,"original_token_count":0,"output":"x","exit":{"reason":"timed_out","signal":"SIGKILL","message":"its timeout of 1s was over"}}`,
+			wantText: "Chunk ID: 00ab14\nWall time: 1.0000 seconds\nProcess exited with code 124\nOriginal token count: 0\nNotice: the command was ended (SIGKILL): its timeout of 1s was over\nOutput:\nx",
 		},
 	}
 	for name, tc := range cases {

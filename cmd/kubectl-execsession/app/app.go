@@ -44,12 +44,12 @@ func (e *codeError) Error() string {
 
 func (e *codeError) Unwrap() error { return e.err }
 
-// Main runs the plugin and gives its exit code.
-func Main(arguments []string, stdio Stdio) int {
+// Main runs the plugin and gives its exit code. An empty version is that of the module.
+func Main(arguments []string, version string, stdio Stdio) int {
 	// client-go logs what a user can not act on, such as streams that a closed connection
 	// left; what went wrong is in the errors.
 	klog.SetLogger(logr.Discard())
-	root := newRoot(stdio)
+	root := newRoot(version, stdio)
 	root.SetArgs(arguments)
 	err := root.ExecuteContext(context.Background())
 	if err == nil {
@@ -73,11 +73,15 @@ func oneLine(err error) string {
 // plugin is what every command shares.
 type plugin struct {
 	Stdio
-	kube *genericclioptions.ConfigFlags
+	version string
+	kube    *genericclioptions.ConfigFlags
 }
 
-func newRoot(stdio Stdio) *cobra.Command {
-	p := &plugin{Stdio: stdio, kube: genericclioptions.NewConfigFlags(true)}
+func newRoot(version string, stdio Stdio) *cobra.Command {
+	p := &plugin{Stdio: stdio, version: version, kube: genericclioptions.NewConfigFlags(true)}
+	if version == "" {
+		p.version = moduleVersion()
+	}
 	root := &cobra.Command{
 		Use:           "kubectl-execsession",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl execsession"},

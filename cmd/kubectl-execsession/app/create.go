@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -15,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/yaml"
 
 	"execsession.dev/api/v1alpha1"
 )
@@ -85,41 +82,6 @@ func (f *createFlags) session(p *plugin, args []string) (*v1alpha1.ExecSession, 
 			return nil, fmt.Errorf("--storage %q: must be a size such as 10Gi", f.storage)
 		}
 		session.Spec.Workspace.Storage = &v1alpha1.WorkspaceStorage{Size: size}
-	}
-	return session, nil
-}
-
-// manifest reads -f strictly: a field that sessions do not have is an error here, not a
-// silence in the cluster.
-func (f *createFlags) manifest(p *plugin, args []string) (*v1alpha1.ExecSession, error) {
-	var from io.Reader = p.In
-	if f.file != "-" {
-		file, err := os.Open(f.file)
-		if err != nil {
-			return nil, fmt.Errorf("reading the manifest: %w", err)
-		}
-		defer file.Close() //nolint:errcheck // it was only read
-		from = file
-	}
-	data, err := io.ReadAll(io.LimitReader(from, maxArguments))
-	if err != nil {
-		return nil, fmt.Errorf("reading the manifest %q: %w", f.file, err)
-	}
-	session := &v1alpha1.ExecSession{}
-	if err := yaml.UnmarshalStrict(data, session); err != nil {
-		return nil, fmt.Errorf("manifest %q is not a valid ExecSession: %w", f.file, err)
-	}
-	if want := v1alpha1.GroupVersion.String(); session.Kind != "ExecSession" || session.APIVersion != want {
-		return nil, fmt.Errorf("manifest %q: apiVersion %q and kind %q, want %q and %q", f.file, session.APIVersion, session.Kind, want, "ExecSession")
-	}
-	if len(args) == 1 && session.Name != "" && session.Name != args[0] {
-		return nil, fmt.Errorf("manifest %q names session %q, not %q", f.file, session.Name, args[0])
-	}
-	if len(args) == 1 {
-		session.Name = args[0]
-	}
-	if session.Name == "" {
-		return nil, fmt.Errorf("manifest %q: metadata.name is missing", f.file)
 	}
 	return session, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -84,7 +85,7 @@ func (f *runFlags) parse(cmd *cobra.Command, args []string) (string, *wire.Comma
 		Workdir: f.workdir,
 		Tty:     f.tty,
 	}
-	if command.Env, err = environment(f.env); err != nil {
+	if command.Env, err = f.environment(); err != nil {
 		return "", nil, err
 	}
 	if f.timeout > 0 {
@@ -96,9 +97,14 @@ func (f *runFlags) parse(cmd *cobra.Command, args []string) (string, *wire.Comma
 	return session, command, nil
 }
 
-func environment(assignments []string) (map[string]string, error) {
+// environment is what --env says. With -t it is also what kind of terminal stands here:
+// the command writes to that one, and the engine can not know it.
+func (f *runFlags) environment() (map[string]string, error) {
 	env := map[string]string{}
-	for _, assignment := range assignments {
+	if kind := os.Getenv("TERM"); f.tty && kind != "" {
+		env["TERM"] = kind
+	}
+	for _, assignment := range f.env {
 		name, value, ok := strings.Cut(assignment, "=")
 		if !ok || name == "" {
 			return nil, fmt.Errorf("--env %q: must be KEY=VALUE", assignment)
@@ -185,7 +191,12 @@ func ending(record *wire.ExitRecord) error {
 		}
 		return &codeError{code: code}
 	}
-	if message := record.GetMessage(); message != "" {
+	switch message := record.GetMessage(); {
+	case message == "":
+	case record.GetReason() == wire.ExitReason_EXIT_REASON_TIMED_OUT:
+		// The engine's words say which timeout it was, and so all that ours do.
+		reason = "the command was ended: " + message
+	default:
 		reason += ": " + message
 	}
 	if record.GetSignal() != "" {

@@ -14,7 +14,7 @@ func (p *plugin) newVersion() *cobra.Command {
 		Use:   "version [SESSION]",
 		Short: "Print the plugin's version and, with SESSION or --socket, the agent's",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if _, err := fmt.Fprintln(p.Out, "kubectl-execsession", ownVersion()); err != nil {
+			if _, err := fmt.Fprintln(p.Out, "kubectl-execsession", p.version); err != nil {
 				return err
 			}
 			if len(args) == 0 && !at.here() {
@@ -34,20 +34,12 @@ func (p *plugin) newVersion() *cobra.Command {
 	return cmd
 }
 
-// ownVersion is what the Go toolchain recorded.
-func ownVersion() string {
+// moduleVersion is for `go install`, which knows the version of the module and no linker
+// flag of ours.
+func moduleVersion() string {
 	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
+	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
+		return "dev"
 	}
-	version, revision := info.Main.Version, ""
-	for _, setting := range info.Settings {
-		if setting.Key == "vcs.revision" {
-			revision = setting.Value
-		}
-	}
-	if (version == "" || version == "(devel)") && revision != "" {
-		return revision
-	}
-	return version
+	return info.Main.Version
 }
