@@ -87,7 +87,8 @@ func (s *service) open(stream attachStream) (*unifiedexec.Process, *unifiedexec.
 		if newest := process.Info().OutputBytes; options.From > newest {
 			return nil, nil, fieldError("open.from_offset", "%d is beyond the newest byte, %d", options.From, newest)
 		}
-		return process, process.NewReader(options), nil
+		output := process.NewReader(options)
+		return process, output, nil
 	}
 	return nil, nil, fieldError("message", "the first request must be start or open, not %s", requestName(first))
 }

@@ -48,10 +48,10 @@ func Dial(ctx context.Context, socket string) (*net.UnixConn, error) {
 // agentd, which then ends the connection. The copy from in may still wait for a read
 // that nothing can interrupt: the caller is about to exit.
 func Splice(conn *net.UnixConn, in io.Reader, out io.Writer) error {
-	fromClient := make(chan error, 1)
 	go func() {
-		_, err := io.Copy(conn, in)
-		fromClient <- errors.Join(err, conn.CloseWrite())
+		// What could not be sent was for an agentd that had said all it had to say.
+		_, _ = io.Copy(conn, in)
+		_ = conn.CloseWrite()
 	}()
 	_, err := io.Copy(out, conn)
 	closeErr := conn.Close()
@@ -59,11 +59,6 @@ func Splice(conn *net.UnixConn, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("copying to the client: %w", err)
 	}
 	// A client that is gone is how most connections end.
-	select {
-	case <-fromClient:
-		// What could not be sent was for an agentd that had said all it had to say.
-	default:
-	}
 	return closeErr
 }
 
@@ -82,7 +77,7 @@ func Install(dir string) (path string, err error) {
 		return "", fmt.Errorf("installing into %q: %w", dir, err)
 	}
 	_, err = io.Copy(next, source)
-	err = errors.Join(err, next.Chmod(0o755), next.Close()) //nolint:gosec // any user runs it
+	err = errors.Join(err, next.Chmod(0o755), next.Close())
 	if err == nil {
 		err = os.Rename(next.Name(), path)
 	}

@@ -80,7 +80,7 @@ func openPeer(conn *net.UnixConn) (*peer, error) {
 	var found *peer
 	var sockErr error
 	err = raw.Control(func(fd uintptr) { found, sockErr = peerOf(int(fd)) })
-	if err = errors.Join(err, sockErr); err != nil {
+	if err := errors.Join(err, sockErr); err != nil {
 		return nil, err
 	}
 	return found, nil

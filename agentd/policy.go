@@ -126,7 +126,7 @@ func (p *policy) adopt(read documents) {
 	p.changeMu.Lock()
 	defer p.changeMu.Unlock()
 	held := p.current()
-	if held.reason == reasonStopping || held.documents.same(read) {
+	if held.reason == reasonStopping || held.same(read) {
 		return
 	}
 	next := &policyState{documents: read, changed: make(chan struct{})}

@@ -47,7 +47,7 @@ func int80Program() []byte {
 	return append(file, code...)
 }
 
-func writeInt80(t testing.TB, path string) {
-	t.Helper()
-	check(t, os.WriteFile(path, int80Program(), 0o755))
+func writeInt80(tb testing.TB, path string) {
+	tb.Helper()
+	check(tb, os.WriteFile(path, int80Program(), 0o755))
 }

@@ -22,14 +22,14 @@ type callData struct {
 // simulate runs the assembled filter. The machine of x/net reads big-endian words,
 // the kernel the processor's own: so every word is written big-endian at the place where
 // a little-endian machine has it.
-func simulate(t testing.TB, program []bpf.RawInstruction, data callData) verdict {
-	t.Helper()
+func simulate(tb testing.TB, program []bpf.RawInstruction, data callData) verdict {
+	tb.Helper()
 	instructions, ok := bpf.Disassemble(program)
 	if !ok {
-		t.Fatal("the filter holds an unknown instruction")
+		tb.Fatal("the filter holds an unknown instruction")
 	}
 	vm, err := bpf.NewVM(instructions)
-	check(t, err)
+	check(tb, err)
 	packet := make([]byte, 64)
 	binary.BigEndian.PutUint32(packet[0:], data.number)
 	binary.BigEndian.PutUint32(packet[4:], data.audit)
@@ -38,7 +38,7 @@ func simulate(t testing.TB, program []bpf.RawInstruction, data callData) verdict
 		binary.BigEndian.PutUint32(packet[20+8*i:], uint32(arg>>32))
 	}
 	got, err := vm.Run(packet)
-	check(t, err)
+	check(tb, err)
 	return verdict(uint32(got))
 }
 
@@ -73,12 +73,12 @@ func holds(t test, data callData) bool {
 	return (value == t.value) == t.equal
 }
 
-func program(t testing.TB, arch architecture, rules []rule) []bpf.RawInstruction {
-	t.Helper()
+func program(tb testing.TB, arch architecture, rules []rule) []bpf.RawInstruction {
+	tb.Helper()
 	raw, err := assemble(arch, rules)
-	check(t, err)
+	check(tb, err)
 	if len(raw) > 4096 {
-		t.Fatalf("the filter has %d instructions, the kernel takes 4096", len(raw))
+		tb.Fatalf("the filter has %d instructions, the kernel takes 4096", len(raw))
 	}
 	return raw
 }

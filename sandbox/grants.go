@@ -39,7 +39,7 @@ func (p *plan) grantReadAndRoots(roots, leftOut []string) error {
 		p.grantDevice(path)
 	}
 	for _, root := range roots {
-		rights := landlock.AccessFSSet(writeRights)
+		rights := writeRights
 		if within(root, "/dev") {
 			rights |= ll.AccessFSIoctlDev
 		}

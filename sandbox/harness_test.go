@@ -97,29 +97,29 @@ type stage struct {
 
 // newStage makes workspace, home, tmp (writable), outside (the same user's, not
 // granted), agent/config and agent/journal (hidden) beside agent/bin.
-func newStage(t testing.TB, asRoot bool) stage {
-	t.Helper()
-	base, err := os.MkdirTemp("/var/tmp", "execsession-sandbox-")
-	check(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(base) })
-	check(t, os.Chmod(base, 0o755))
+func newStage(tb testing.TB, asRoot bool) stage {
+	tb.Helper()
+	base, err := os.MkdirTemp("/var/tmp", "execsession-sandbox-") //nolint:usetesting // every folder above it must be open to another user
+	check(tb, err)
+	tb.Cleanup(func() { _ = os.RemoveAll(base) })
+	check(tb, os.Chmod(base, 0o755))
 	for _, dir := range []string{"workspace/a", "workspace/b", "home", "tmp", "outside", "agent/config", "agent/journal", "agent/bin"} {
-		check(t, os.MkdirAll(filepath.Join(base, dir), 0o755))
+		check(tb, os.MkdirAll(filepath.Join(base, dir), 0o755))
 	}
 	for _, file := range []string{"outside/file", "agent/config/profile.json", "agent/journal/log", "agent/bin/readme", "workspace/a/file"} {
-		check(t, os.WriteFile(filepath.Join(base, file), []byte("content\n"), 0o644))
+		check(tb, os.WriteFile(filepath.Join(base, file), []byte("content\n"), 0o644))
 	}
 	s := stage{base: base, binary: filepath.Join(base, "agent/bin/sandbox.test")}
-	copyFile(t, "/proc/self/exe", s.binary, 0o755)
+	copyFile(tb, "/proc/self/exe", s.binary, 0o755)
 	if os.Getuid() == 0 && !asRoot {
-		check(t, filepath.WalkDir(base, func(path string, _ os.DirEntry, err error) error {
+		check(tb, filepath.WalkDir(base, func(path string, _ os.DirEntry, err error) error {
 			if err != nil || path == base {
 				return err
 			}
 			return os.Chown(path, testUID, testUID)
 		}))
-		copyFile(t, "/proc/self/exe", filepath.Join(base, "agent/bin/setuid.test"), 0o755)
-		check(t, os.Chmod(filepath.Join(base, "agent/bin/setuid.test"), 0o755|os.ModeSetuid))
+		copyFile(tb, "/proc/self/exe", filepath.Join(base, "agent/bin/setuid.test"), 0o755)
+		check(tb, os.Chmod(filepath.Join(base, "agent/bin/setuid.test"), 0o755|os.ModeSetuid))
 	}
 	return s
 }
@@ -132,33 +132,33 @@ func (s stage) layout() Layout {
 	}
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
+func check(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
-func copyFile(t testing.TB, from, to string, mode os.FileMode) {
-	t.Helper()
+func copyFile(tb testing.TB, from, to string, mode os.FileMode) {
+	tb.Helper()
 	source, err := os.Open(from)
-	check(t, err)
+	check(tb, err)
 	defer source.Close()
 	target, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)
-	check(t, err)
+	check(tb, err)
 	_, err = io.Copy(target, source)
-	check(t, errors.Join(err, target.Close()))
-	check(t, os.Chmod(to, mode))
+	check(tb, errors.Join(err, target.Close()))
+	check(tb, os.Chmod(to, mode))
 }
 
 // runAgent starts an agent as the user, or as root, and waits for its answer.
-func runAgent(t testing.TB, s stage, order agentOrder, asRoot bool) agentAnswer {
-	t.Helper()
+func runAgent(tb testing.TB, s stage, order agentOrder, asRoot bool) agentAnswer {
+	tb.Helper()
 	order.Base = s.base
 	order.DropCaps = asRoot
 	input, err := json.Marshal(order)
-	check(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*deadline)
+	check(tb, err)
+	ctx, cancel := context.WithTimeout(tb.Context(), 4*deadline)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, s.binary)
 	cmd.Env = []string{roleVariable + "=" + roleAgent, "AGENT_SECRET=hunter2", "PATH=/usr/bin:/bin", raceOptions}
@@ -170,11 +170,11 @@ func runAgent(t testing.TB, s stage, order agentOrder, asRoot bool) agentAnswer 
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: testUID, Gid: testUID}}
 	}
 	if err := cmd.Run(); err != nil {
-		t.Fatalf("agent: %v\n%s", err, stderr.String())
+		tb.Fatalf("agent: %v\n%s", err, stderr.String())
 	}
 	var answer agentAnswer
 	if err := json.Unmarshal(stdout.Bytes(), &answer); err != nil {
-		t.Fatalf("agent said %q: %v", stdout.String(), err)
+		tb.Fatalf("agent said %q: %v", stdout.String(), err)
 	}
 	return answer
 }
@@ -218,8 +218,7 @@ func carryOut(order agentOrder) (agentAnswer, error) {
 	launcher, err := Compile(order.Policy, order.Layout, caps)
 	if err != nil {
 		answer.CompileError = err.Error()
-		var refused *NotEnforceableError
-		if errors.As(err, &refused) {
+		if refused, ok := errors.AsType[*NotEnforceableError](err); ok {
 			answer.Gaps = refused.Gaps
 		}
 		return answer, nil
@@ -230,7 +229,8 @@ func carryOut(order agentOrder) (agentAnswer, error) {
 	if order.Bare {
 		start = syscall.ForkExec
 	}
-	return answer, runAttempts(order, start, &answer)
+	err = runAttempts(order, start, &answer)
+	return answer, err
 }
 
 func runAttempts(order agentOrder, start startFunc, answer *agentAnswer) error {

@@ -16,20 +16,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func newTestLauncher(t testing.TB, s stage) *Launcher {
-	t.Helper()
+func newTestLauncher(tb testing.TB, s stage) *Launcher {
+	tb.Helper()
 	policy := with(func(p *Policy) { p.Enforcement = BestEffort })
 	launcher, err := Compile(policy, s.layout(), Probe())
-	check(t, err)
-	t.Cleanup(func() { check(t, launcher.Close()) })
+	check(tb, err)
+	tb.Cleanup(func() { check(tb, launcher.Close()) })
 	return launcher
 }
 
-func wait(t testing.TB, pid int) syscall.WaitStatus {
-	t.Helper()
+func wait(tb testing.TB, pid int) syscall.WaitStatus {
+	tb.Helper()
 	var status syscall.WaitStatus
 	_, err := syscall.Wait4(pid, &status, 0, nil)
-	check(t, err)
+	check(tb, err)
 	return status
 }
 

@@ -232,14 +232,14 @@ var errLink = errors.New("passes through a symbolic link")
 // checkLinkFree says why a path would grant nothing. The rule itself is opened
 // without following links again, so that a swap in between grants nothing either.
 func checkLinkFree(path string) error {
-	real, err := filepath.EvalSymlinks(path)
+	resolved, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return errors.New("does not exist")
 	}
 	if err != nil {
 		return err
 	}
-	if real != path {
+	if resolved != path {
 		return errLink
 	}
 	return nil
@@ -255,8 +255,8 @@ func realPaths(paths []string) []string {
 }
 
 func realPath(path string) string {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		return real
+	if resolved, err := filepath.EvalSymlinks(path); err == nil {
+		return resolved
 	}
 	parent := filepath.Dir(path)
 	if parent == path {

@@ -36,12 +36,9 @@ func newRuleset(p *plan) (*ruleset, error) {
 	if p.network == OpenNetwork {
 		net = 0
 	}
-	config, err := landlock.NewConfig(fs, net, scoped)
-	if err != nil {
-		return nil, fmt.Errorf("configuring Landlock: %w", err)
-	}
+	config := landlock.Config{HandledAccessFS: fs, HandledAccessNet: net, Scoped: scoped}
 	if p.abi >= abiLogNewExec {
-		*config = config.EnableLoggingForSubprocesses()
+		config = config.EnableLoggingForSubprocesses()
 	}
 	rules, descriptors, err := openGrants(p.grants, fs)
 	defer closeAll(descriptors)

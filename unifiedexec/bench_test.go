@@ -17,6 +17,7 @@ import (
 
 func benchEngine(b *testing.B) *Engine {
 	b.Helper()
+	b.Helper()
 	e, err := New(Config{Settings: Settings{Workdir: b.TempDir()}})
 	if err != nil {
 		b.Fatal(err)
@@ -30,6 +31,7 @@ func benchEngine(b *testing.B) *Engine {
 }
 
 func engineRun(b *testing.B, e *Engine, c Command) {
+	b.Helper()
 	p, err := e.Start(context.Background(), c)
 	if err != nil {
 		b.Fatal(err)
@@ -37,13 +39,20 @@ func engineRun(b *testing.B, e *Engine, c Command) {
 	<-p.Done()
 }
 
-func floorPipe(b *testing.B, argv []string) { bare(b, argv, nil) }
+func floorPipe(b *testing.B, argv []string) {
+	b.Helper()
+	bare(b, argv, nil)
+}
 
 // floorSession is the floor with a session of its own, as the engine gives to every command: where the
 // kernel groups tasks by session for scheduling, that alone costs on a busy machine.
-func floorSession(b *testing.B, argv []string) { bare(b, argv, &syscall.SysProcAttr{Setsid: true}) }
+func floorSession(b *testing.B, argv []string) {
+	b.Helper()
+	bare(b, argv, &syscall.SysProcAttr{Setsid: true})
+}
 
 func bare(b *testing.B, argv []string, attr *syscall.SysProcAttr) {
+	b.Helper()
 	cmd := osexec.Command(argv[0], argv[1:]...)
 	cmd.SysProcAttr = attr
 	var out, errs bytes.Buffer
@@ -54,6 +63,7 @@ func bare(b *testing.B, argv []string, attr *syscall.SysProcAttr) {
 }
 
 func floorPTY(b *testing.B, argv []string) {
+	b.Helper()
 	cmd := osexec.Command(argv[0], argv[1:]...)
 	f, err := pty.Start(cmd)
 	if err != nil {
@@ -104,6 +114,7 @@ func median(d []time.Duration) float64 {
 }
 
 func reportMedians(b *testing.B, ours, floor []time.Duration) {
+	b.Helper()
 	o, f := median(ours), median(floor)
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(o, "engine-ms")
@@ -221,7 +232,9 @@ func BenchmarkEcho(b *testing.B) {
 	}
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(median(times), "echo+copy-ms")
-	_, _, _ = p.Stop(context.Background(), 0)
+	if _, _, err := p.Stop(context.Background(), 0); err != nil {
+		b.Fatal(err)
+	}
 }
 
 // BenchmarkIdle starts 64 processes that do nothing and reports what one costs the engine in memory.
@@ -253,6 +266,7 @@ func BenchmarkIdle(b *testing.B) {
 }
 
 func privateKB(b *testing.B) int {
+	b.Helper()
 	data, err := os.ReadFile("/proc/self/smaps_rollup")
 	if err != nil {
 		b.Fatal(err)
@@ -271,6 +285,7 @@ func privateKB(b *testing.B) int {
 }
 
 func threads(b *testing.B) int {
+	b.Helper()
 	entries, err := os.ReadDir("/proc/self/task")
 	if err != nil {
 		b.Fatal(err)

@@ -1,7 +1,8 @@
 package unifiedexec
 
 import (
-	"sort"
+	"cmp"
+	"slices"
 	"sync"
 )
 
@@ -91,7 +92,7 @@ func appendBlocks(blocks []*block, at uint64, s Stream, data []byte) ([]*block, 
 
 // copyBlocks copies from an offset, as far as one stream, the blocks and dst go.
 func copyBlocks(blocks []*block, dst []byte, from uint64) (int, Stream) {
-	first := sort.Search(len(blocks), func(i int) bool { return blocks[i].end() > from })
+	first, _ := slices.BinarySearchFunc(blocks, from+1, func(b *block, end uint64) int { return cmp.Compare(b.end(), end) })
 	var stream streamTag
 	n := 0
 	for _, b := range blocks[first:] {
@@ -112,7 +113,7 @@ func copyBlocks(blocks []*block, dst []byte, from uint64) (int, Stream) {
 
 // runAt returns the data from an index to the end of its run.
 func (b *block) runAt(at int) ([]byte, streamTag) {
-	i := sort.Search(len(b.runs), func(i int) bool { return int(b.runs[i].at) > at })
+	i, _ := slices.BinarySearchFunc(b.runs, at+1, func(r run, index int) int { return cmp.Compare(int(r.at), index) })
 	end := len(b.data)
 	if i < len(b.runs) {
 		end = int(b.runs[i].at)

@@ -34,8 +34,8 @@
 //
 // These are different calls: Interrupt ends the waits of a turn, a context ends one wait, Process.Stop
 // ends one process with all that descends from it, StopAll ends all of them, and Close ends the engine.
-// Pause stops the clock of the waits while a human is being asked. Whose an orphan is
-// is told by a mark that it cannot take off; see docs/design/orphans.md.
+// Pause stops the clock of the waits while a human is being asked. The owner of an
+// orphan is told by a mark that it cannot take off; see docs/design/orphans.md.
 //
 // Which rule is held by which test is in docs/design/engine-rules.md.
 //

@@ -177,4 +177,4 @@ func converse(t *testing.T, e *Engine, id int32, chars, want string) string {
 	}
 }
 
-func ms(n int64) *int64 { return &n }
+func ms(n int64) *int64 { return new(n) }

@@ -82,12 +82,12 @@ func (e *Engine) sweep(now time.Time, expired bool) {
 }
 
 // surplus picks ended processes beyond the limits, and tells whether any are kept at all.
-func (t *table) surplus(l Limits, now time.Time) (surplus []*Process, any bool) {
+func (t *table) surplus(l Limits, now time.Time) (surplus []*Process, left bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var ended []*Process
 	for _, p := range t.procs {
-		any = any || p.entry.settledDown()
+		left = left || p.entry.settledDown()
 		if p.entry.settledDown() && !p.entry.heldUntil.After(now) {
 			ended = append(ended, p)
 		}
@@ -97,10 +97,10 @@ func (t *table) surplus(l Limits, now time.Time) (surplus []*Process, any bool) 
 	for i, p := range ended {
 		kept += p.log.size().kept
 		if i >= l.EndedProcesses || kept > l.EndedBytes || now.Sub(p.entry.ended) >= l.EndedTime {
-			return ended[i:], any
+			return ended[i:], left
 		}
 	}
-	return nil, any
+	return nil, left
 }
 
 // forget drops what nothing is left of and keeps the rest until then. It returns those that are too many.

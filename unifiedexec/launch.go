@@ -42,7 +42,7 @@ func (s *stdio) closeAll() {
 }
 
 // open makes the descriptors of a plan.
-func (p plan) open() (s stdio, err error) {
+func (p *plan) open() (s stdio, err error) {
 	defer func() {
 		if err != nil {
 			s.closeAll()
@@ -174,7 +174,7 @@ type launched struct {
 }
 
 // launch starts a plan's program as the leader of a session of its own.
-func (p plan) launch(start StartFunc) (launched, error) {
+func (p *plan) launch(start StartFunc) (launched, error) {
 	s, err := p.open()
 	if err != nil {
 		return launched{}, err
@@ -215,7 +215,7 @@ func (p plan) launch(start StartFunc) (launched, error) {
 }
 
 // startError says what the kernel refused. It does not tell the folder from the program, so the folder is looked at again.
-func (p plan) startError(err error) error {
+func (p *plan) startError(err error) error {
 	var errno syscall.Errno
 	var already *StartError
 	switch {

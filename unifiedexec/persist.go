@@ -63,7 +63,7 @@ func (e *Engine) prepare(p *plan, s *settings, c Command, tool bool) error {
 		return nil
 	}
 	if s.Shell.Persistence == PersistEnvironment && tool {
-		return e.prepareState(p, s, c)
+		return e.prepareState(p, c)
 	}
 	if p.login && s.Shell.Snapshot {
 		state, take := e.snapshots.get(s, p.shell)
@@ -78,7 +78,7 @@ func (e *Engine) prepare(p *plan, s *settings, c Command, tool bool) error {
 	return nil
 }
 
-func (e *Engine) prepareState(p *plan, s *settings, c Command) error {
+func (e *Engine) prepareState(p *plan, c Command) error {
 	separator := newSeparator()
 	if state := e.persisted.get(); state != nil {
 		if c.Workdir == "" {

@@ -163,11 +163,12 @@ func findProgram(name, dir, path string) (string, error) {
 	found := &StartError{Op: "exec", Path: name, Errno: syscall.ENOENT, Detail: "not found in PATH"}
 	for _, entry := range filepath.SplitList(path) {
 		program := filepath.Join(clean(dir, entry), name)
-		switch executable(program) {
-		case 0:
+		errno := executable(program)
+		if errno == 0 {
 			return program, nil
-		case syscall.EACCES:
-			found = &StartError{Op: "exec", Path: program, Errno: syscall.EACCES}
+		}
+		if errno == syscall.EACCES {
+			found = &StartError{Op: "exec", Path: program, Errno: errno}
 		}
 	}
 	return "", found
@@ -175,8 +176,7 @@ func findProgram(name, dir, path string) (string, error) {
 
 // errnoOf is the kernel's part of an error of package os.
 func errnoOf(err error) syscall.Errno {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno
 	}
 	return syscall.EIO

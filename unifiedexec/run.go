@@ -99,7 +99,7 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunResult, error) {
 	}
 	defer reader.Close()
 	var out RunResult
-	if err := out.read(ctx, reader, r.keep()); err != nil {
+	if err := readStreams(ctx, reader, r.keep(), &out); err != nil {
 		p.beginStop(-1, ReasonStopped, "the call was cancelled")
 		<-p.done
 		return RunResult{}, err
@@ -120,8 +120,8 @@ func (r RunRequest) keep() int {
 	return r.StreamBytes
 }
 
-// read follows both streams to the exit. A lossless reader that reads at once is never let go.
-func (out *RunResult) read(ctx context.Context, reader *Reader, keep int) error {
+// readStreams follows both streams to the exit. A lossless reader that reads at once is never let go.
+func readStreams(ctx context.Context, reader *Reader, keep int, out *RunResult) error {
 	for {
 		c, err := reader.Next(ctx)
 		if errors.Is(err, io.EOF) {

@@ -39,8 +39,7 @@ func (p *Process) signal(sig unix.Signal) error {
 	if err != nil {
 		return p.signalGroup(sig)
 	}
-	switch sig {
-	case unix.SIGINT, unix.SIGQUIT, unix.SIGTSTP:
+	if sig == unix.SIGINT || sig == unix.SIGQUIT || sig == unix.SIGTSTP {
 		// The kernel finds the group itself, so there is no moment in which its number could go stale.
 		if p.terminalIoctl(func(fd int) error { return unix.IoctlSetInt(fd, unix.TIOCSIG, int(sig)) }) == nil {
 			return nil

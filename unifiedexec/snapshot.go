@@ -2,6 +2,7 @@ package unifiedexec
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -91,7 +92,7 @@ func (e *Engine) takeSnapshot(s *settings, sh shell) *shellState {
 	for {
 		// The shell's timeout bounds the wait.
 		c, err := reader.Next(context.Background())
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if c.Stream == StreamStdout {

@@ -244,7 +244,7 @@ func (c *fragileConn) Read(p []byte) (int, error) {
 	}
 	n, err := c.Conn.Read(p)
 	if c.left -= int64(n); c.left == 0 {
-		_ = c.Conn.Close()
+		_ = c.Close()
 		return n, io.ErrUnexpectedEOF
 	}
 	return n, err

@@ -300,7 +300,7 @@ func newOutage(total time.Duration) outage {
 
 // wait pauses before the next attempt and reports whether there is one.
 func (o *outage) wait(ctx context.Context) bool {
-	pause := o.pause/2 + rand.N(o.pause/2)
+	pause := o.pause/2 + rand.N(o.pause/2) //nolint:gosec // spreads attempts; nobody gains by guessing it
 	o.pause = min(2*o.pause, longPause)
 	if time.Now().Add(pause).After(o.until) {
 		return false

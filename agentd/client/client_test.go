@@ -223,7 +223,7 @@ func TestConnectionErrorSaysWhatTheOtherEndSaid(t *testing.T) {
 		_ = other.Close()
 		return &failingConn{Conn: mine, err: refusal}, nil
 	})
-	defer c.Close() //nolint:errcheck // always nil
+	defer c.Close()
 	_, err := c.GetStatus(testContext(t))
 	var broken *ConnectionError
 	if !errors.As(err, &broken) || !broken.Dialing || !errors.Is(err, refusal) {
@@ -287,7 +287,7 @@ func TestInputAfterABreak(t *testing.T) {
 			resumed, ended, fed := make(chan struct{}), make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(fed)
-				defer feeder.Close() //nolint:errcheck // always nil
+				defer feeder.Close()
 				_, _ = io.WriteString(feeder, "one")
 				for len(agent.notes()) == 0 {
 					time.Sleep(time.Millisecond)

@@ -99,8 +99,7 @@ func (e *Error) Error() string {
 
 // Reason gives the reason of the agent's *Error within err, or "".
 func Reason(err error) string {
-	var answered *Error
-	if errors.As(err, &answered) {
+	if answered, ok := errors.AsType[*Error](err); ok {
 		return answered.Reason
 	}
 	return ""

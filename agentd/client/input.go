@@ -71,14 +71,14 @@ func (in *input) read(from io.Reader) {
 // itself: a stream that broke is told by receiving.
 func (in *input) feed(ctx context.Context, stream attachStream) error {
 	if in.size != nil && stream.Send(resizeRequest(in.size)) != nil {
-		return nil
+		return nil //nolint:nilerr // receiving tells why the stream broke
 	}
 	chunks := in.chunks
 	if in.ended {
 		chunks = nil
 		// Without a byte before it, the end can be told again.
 		if in.sent == 0 && stream.Send(endRequest()) != nil {
-			return nil
+			return nil //nolint:nilerr // as above
 		}
 	}
 	for {
@@ -103,7 +103,7 @@ func (in *input) feed(ctx context.Context, stream attachStream) error {
 			request = &wire.AttachRequest{Message: &wire.AttachRequest_Signal{Signal: &wire.SignalName{Name: name}}}
 		}
 		if stream.Send(request) != nil {
-			return nil
+			return nil //nolint:nilerr // as above
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-func newKey(t testing.TB, seed byte) (ed25519.PublicKey, ed25519.PrivateKey) {
-	t.Helper()
+func newKey(tb testing.TB, seed byte) (ed25519.PublicKey, ed25519.PrivateKey) {
+	tb.Helper()
 	private := ed25519.NewKeyFromSeed([]byte(strings.Repeat(string(rune('a'+seed)), ed25519.SeedSize)))
 	return private.Public().(ed25519.PublicKey), private
 }
@@ -34,20 +35,20 @@ func sessionDocument(hash string) SessionDocument {
 	}
 }
 
-func mustHash(t testing.TB, kind Kind, doc Document) string {
-	t.Helper()
+func mustHash(tb testing.TB, kind Kind, doc Document) string {
+	tb.Helper()
 	hash, err := Hash(kind, doc)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return hash
 }
 
-func mustSeal(t testing.TB, kind Kind, doc Document, keys ...ed25519.PrivateKey) []byte {
-	t.Helper()
+func mustSeal(tb testing.TB, kind Kind, doc Document, keys ...ed25519.PrivateKey) []byte {
+	tb.Helper()
 	data, err := Seal(kind, doc, keys...)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return data
 }
@@ -131,7 +132,7 @@ func TestOpenRefuses(t *testing.T) {
 		"Empty":        {"an annotation that was deleted projects as an empty file", nil, ErrMalformed},
 		"NotJSON":      {"anything may be written into an annotation", []byte("hello"), ErrMalformed},
 		"Null":         {"null decodes into anything", []byte("null"), ErrVersion},
-		"Trailing":     {"two documents in one file are ambiguous", append(good[:len(good):len(good)], "{}"...), ErrMalformed},
+		"Trailing":     {"two documents in one file are ambiguous", append(slices.Clip(good), "{}"...), ErrMalformed},
 		"UnknownField": {"the envelope is strict", forged(func(o map[string]any) { o["comment"] = "x" }), ErrMalformed},
 		"DuplicateField": {"two readers could disagree about which one holds",
 			append([]byte(`{"VERSION":1,`), good[1:]...), ErrMalformed},

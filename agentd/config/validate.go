@@ -105,8 +105,7 @@ func (p Policy) validate(at string) error {
 // validateSandbox names the field as this document spells it.
 func validateSandbox(at string, p sandbox.Policy) error {
 	err := p.Validate()
-	var field *sandbox.FieldError
-	if errors.As(err, &field) {
+	if field, ok := errors.AsType[*sandbox.FieldError](err); ok {
 		return &FieldError{Field: at + field.Field, Value: field.Value, Reason: field.Reason}
 	}
 	return err

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -39,7 +38,7 @@ func TestMain(m *testing.M) {
 	case actAsAgentd:
 		main()
 	case actAsPod:
-		becomePod()
+		os.Exit(becomePod())
 	default:
 		os.Exit(m.Run())
 	}
@@ -94,7 +93,6 @@ func exitCode(t *testing.T, err error) int {
 // daemon is a running `agentd serve`.
 type daemon struct {
 	cmd    *exec.Cmd
-	stdout io.Reader // nil when not asked for
 	stderr *buffer
 	done   chan struct{}
 	code   int
@@ -111,8 +109,7 @@ func startDaemon(t *testing.T, cmd *exec.Cmd) *daemon {
 	go func() {
 		defer close(d.done)
 		err := cmd.Wait()
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			d.code = exit.ExitCode()
 		} else if err != nil {
 			d.code = -1

@@ -34,7 +34,7 @@ const (
 )
 
 // becomePod runs as root and process id 1 of the new namespaces, and becomes agentd.
-func becomePod() {
+func becomePod() int {
 	err := errors.Join(
 		unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
 		unix.Mount("proc", "/proc", "proc", 0, ""),
@@ -47,7 +47,7 @@ func becomePod() {
 		err = syscall.Exec(podRoot+"/bin/agentd", append([]string{"agentd"}, os.Args[1:]...), os.Environ())
 	}
 	fmt.Fprintln(os.Stderr, "becoming a pod:", err)
-	os.Exit(1)
+	return 1
 }
 
 // pod is an `agentd serve` in namespaces of its own.
@@ -70,7 +70,7 @@ func newPod(t *testing.T) *pod {
 		t.Fatal(err)
 	}
 	// Not below /tmp: commands may write there, and would by that name reach the folders.
-	dir, err := os.MkdirTemp("/var/tmp", "execsession-pod-")
+	dir, err := os.MkdirTemp("/var/tmp", "execsession-pod-") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,8 @@ func startedPod(t *testing.T, stdout io.Writer) (*pod, wire.AgentClient) {
 	profile, session := p.sign(t, podProfile(), 5, nil)
 	p.write(t, profile, session)
 	p.start(t, stdout)
-	return p, p.connect(t)
+	c := p.connect(t)
+	return p, c
 }
 
 func TestPodRunsCommands(t *testing.T) {
