@@ -52,6 +52,8 @@ lint: ## Run the linters of .golangci.yml
 .PHONY: cluster-up
 cluster-up: ## Build (cached) and boot the one-node cluster; prints the KUBECONFIG to use
 	@go run ./hack/cluster up
+	@eval "$$(go run ./hack/cluster env)"; mkdir -p bin; ln -sfn "$$KUBEBUILDER_ASSETS/kubectl" "$$KUBEBUILDER_ASSETS/helm" bin/
+	@echo 'export PATH=$(CURDIR)/bin:$$PATH'
 
 .PHONY: cluster-down
 cluster-down: ## Stop the cluster and remove its state

@@ -4,12 +4,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-go run ./hack/cluster up
+make cluster-up
 eval "$(go run ./hack/cluster env)"
 hack/images.sh
 hack/deploy.sh
 
-ln -sfn "$KUBEBUILDER_ASSETS/kubectl" bin/kubectl
 export EXECSESSION_E2E_KUBECONFIG="$PWD/bin/cluster/admin.conf"
 export EXECSESSION_E2E_BIN="$PWD/bin"
 
