@@ -31,7 +31,7 @@
 //
 // In every mode a process has no capabilities and gains none, cannot trace or read the memory
 // of processes outside of its sandbox, signal them, renice them, change their limits or
-// processors, type into their terminals, make namespaces, mount, load programs into the kernel,
+// processors, change its own RLIMIT_LOCKS, by which an engine marks what it starts, type into their terminals, make namespaces, mount, load programs into the kernel,
 // or use system calls of a foreign architecture. Each start is a sandbox of its own: a command cannot
 // signal the processes of another command either, even of the same session.
 //

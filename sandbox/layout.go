@@ -7,7 +7,7 @@ type Layout struct {
 	// Workspace is the folder that commands work in; it must exist.
 	Workspace string
 	// Writable are further folders that commands may write in WorkspaceWrite
-	// mode: their home and their temporary folder. A missing one grants nothing and is noted.
+	// mode: their home, their temporary folder, a pod's shared memory. A missing one grants nothing and is noted.
 	Writable []string
 	// Hidden are folders that protect the agent: its configuration and its journal.
 	// In no mode can a command read, execute, create, change or remove anything in

@@ -127,15 +127,16 @@ func TestStopLeavesNothing(t *testing.T) {
 func TestTimeout(t *testing.T) {
 	cases := map[string]struct {
 		reason, script, signal string
+		grace                  time.Duration
 	}{
-		"Dies":    {"the signal's own code would be 143", "setsid sleep NAP & sleep NAP & wait", "SIGTERM"},
-		"Deaf":    {"it has to be killed", "trap '' TERM; setsid sleep NAP & while :; do sleep 0.1; done", "SIGKILL"},
-		"Ends":    {"an end that it chose itself is no success", "trap 'exit 0' TERM; setsid sleep NAP & sleep NAP & wait", ""},
-		"OwnCode": {"nor is its own code told", "trap 'exit 7' TERM; setsid sleep NAP & sleep NAP & wait", ""},
+		"Dies":    {"the signal's own code would be 143", "setsid sleep NAP & sleep NAP & wait", "SIGTERM", patience},
+		"Deaf":    {"it has to be killed", "trap '' TERM; setsid sleep NAP & while :; do sleep 0.1; done", "SIGKILL", 300 * time.Millisecond},
+		"Ends":    {"an end that it chose itself is no success", "trap 'exit 0' TERM; setsid sleep NAP & sleep NAP & wait", "", patience},
+		"OwnCode": {"nor is its own code told", "trap 'exit 7' TERM; setsid sleep NAP & sleep NAP & wait", "", patience},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			e := newEngine(t, Config{StopGrace: 300 * time.Millisecond})
+			e := newEngine(t, Config{StopGrace: tc.grace})
 			p := start(t, e, Command{Script: "echo up; " + tc.script, Timeout: time.Second})
 			rec := waitExit(t, p)
 			if rec.Reason != ReasonTimedOut || rec.Code != 124 {

@@ -252,9 +252,7 @@ func TestLocalStopFindsWhatHides(t *testing.T) {
 	if _, err := l.Stop(t.Context(), &wire.StopRequest{ProcessId: process.GetId()}); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-		t.Errorf("the orphan %d is still there: %v", pid, err)
-	}
+	eventually(t, "the orphan is gone", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
 }
 
 func TestLocalThroughLinks(t *testing.T) {
