@@ -120,7 +120,7 @@ func TestSessionsAreImmutable(t *testing.T) {
 		"storage": {func(s *v1alpha1.ExecSession) {
 			s.Spec.Workspace.Storage = &v1alpha1.WorkspaceStorage{Size: resource.MustParse("1Gi")}
 		}, "spec"},
-		"pod":       {pod(func(p *v1alpha1.SessionPod) { p.RuntimeClassName = ptr.To("other") }), "spec"},
+		"pod":       {pod(func(p *v1alpha1.SessionPod) { p.RuntimeClassName = new("other") }), "spec"},
 		"execution": {func(s *v1alpha1.ExecSession) { s.Spec.Execution.Shell.Login = v1alpha1.LoginForbidden }, "spec"},
 	}
 	for name, tc := range cases {

@@ -31,7 +31,7 @@ type Options struct {
 	Keys signing.Keys
 	// UserNamespaces overrides what nodes say about them; nil asks the nodes.
 	UserNamespaces *bool
-	// Workers is how many sessions are looked at at once.
+	// Workers is how many sessions are worked on at once.
 	Workers int
 	// MaxLogStreams bounds the agents' logs that are followed at once.
 	MaxLogStreams int

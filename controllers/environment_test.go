@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,8 +25,6 @@ import (
 	"execsession.dev/controllers"
 	"execsession.dev/controllers/signing"
 	"execsession.dev/controllers/workspacepod"
-
-	"github.com/go-logr/logr"
 )
 
 // patience is for a machine that does much else beside.
@@ -117,7 +115,7 @@ func (b *bench) operator() (stop func()) {
 		Scheme:     scheme(b.T),
 		Cache:      cacheOptions,
 		Metrics:    server.Options{BindAddress: "0"},
-		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
+		Controller: config.Controller{SkipNameValidation: new(true)},
 		Logger:     logr.Discard(),
 	})
 	if err != nil {
@@ -129,7 +127,7 @@ func (b *bench) operator() (stop func()) {
 			Injection: v1alpha1.InjectionImageVolume,
 		},
 		Keys:           keys(b.T, 1),
-		UserNamespaces: ptr.To(false),
+		UserNamespaces: new(false),
 		Workers:        4,
 		Logs:           b.logs,
 	})

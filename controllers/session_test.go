@@ -1,6 +1,7 @@
 package controllers_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -91,7 +92,7 @@ func TestLifeOfASession(t *testing.T) {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("reading it: %v", err)
+		return errors.Join(errors.New("it is not gone"), err)
 	})
 }
 
@@ -315,7 +316,7 @@ func TestStorage(t *testing.T) {
 	b.profile()
 	b.operator()
 	s := b.session("disk", func(s *v1alpha1.ExecSession) {
-		s.Spec.Workspace.Storage = &v1alpha1.WorkspaceStorage{Size: resource.MustParse("1Gi"), StorageClassName: ptr.To("fast")}
+		s.Spec.Workspace.Storage = &v1alpha1.WorkspaceStorage{Size: resource.MustParse("1Gi"), StorageClassName: new("fast")}
 	})
 	pod := b.pod(s)
 	claim := &corev1.PersistentVolumeClaim{}
@@ -383,7 +384,7 @@ func TestNamespaceThatEnds(t *testing.T) {
 		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return nil
 		}
-		return fmt.Errorf("creating something: %v", err)
+		return errors.Join(errors.New("creating something was not refused for that"), err)
 	})
 	b.kill(pod)
 	settle(t)

@@ -80,7 +80,7 @@ func TestOutlivesTheDialingDeadline(t *testing.T) {
 			if err != nil {
 				t.Fatalf("Dial: %v", err)
 			}
-			defer conn.Close() //nolint:errcheck // nothing left to lose
+			defer conn.Close()
 			<-ctx.Done()
 			got := make([]byte, 2)
 			if _, err := conn.Write([]byte("hi")); err != nil {
@@ -168,7 +168,7 @@ func TestEnds(t *testing.T) {
 				conn, err := Dial(t.Context(), (&execServer{program: tc.program, spdyOnly: spdyOnly}).start(t), here)
 				// The program may have ended before Dial returned; its words must not be lost.
 				if err == nil {
-					defer conn.Close() //nolint:errcheck // nothing left to lose
+					defer conn.Close()
 					_, err = io.ReadAll(conn)
 					if tc.wantEOF && err != nil {
 						t.Fatalf("%s: got %v, want io.EOF", tc.reason, err)
@@ -201,7 +201,7 @@ func TestDialIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatalf("listening: %v", err)
 	}
-	defer silent.Close() //nolint:errcheck // nothing was accepted
+	defer silent.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	config := (&execServer{program: echo}).start(t)

@@ -110,6 +110,8 @@ const SourceOwn SessionSourceType = "Own"
 // SessionSource says where a session's pod comes from.
 //
 // +union
+//
+// Its type decides which of its other fields count.
 type SessionSource struct {
 	// type is Own: the operator makes a pod for this session.
 	// +optional

@@ -65,8 +65,7 @@ func runForCode(ts *testscript.TestScript, negated bool, args []string) {
 	ts.Check(err)
 	err = ts.Exec(args[1], args[2:]...)
 	got := 0
-	var exited *exec.ExitError
-	if errors.As(err, &exited) {
+	if exited, ok := errors.AsType[*exec.ExitError](err); ok {
 		got = exited.ExitCode()
 	} else {
 		ts.Check(err)

@@ -26,7 +26,7 @@ func TestTerminal(t *testing.T) {
 	if err != nil {
 		t.Fatalf("starting at a terminal: %v", err)
 	}
-	defer terminal.Close() //nolint:errcheck // nothing left to lose
+	defer terminal.Close()
 	lines := bufio.NewScanner(terminal)
 	expect := func(want string) {
 		t.Helper()

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 
 	"execsession.dev/api/v1alpha1"
 )
@@ -63,7 +62,7 @@ func flags() *pflag.FlagSet {
 	set.String("injection", auto, "how agentd comes into pods: Auto, ImageVolume or InitContainer")
 	set.String("user-namespaces", auto, "whether pods have user namespaces of their own: Auto, Always or Never")
 	set.String("signing-secret", "execsession-signing-key", "Secret with the signing key; made if there is none")
-	set.Int("workers", 8, "sessions that are looked at at once")
+	set.Int("workers", 8, "sessions that are worked on at once")
 	set.Int("max-log-streams", 500, "logs of agents that are followed at once; the others are polled")
 	set.Bool("leader-elect", true, "let only one of several operators work")
 	set.String("leader-election-id", "execsession-manager", "name of the lease")
@@ -138,7 +137,7 @@ func decode(v *viper.Viper) (Config, error) {
 		c.Injection = v1alpha1.Injection(injection)
 	}
 	if users := numbers.oneOf("user-namespaces", auto, "Always", "Never"); users != auto {
-		c.UserNamespaces = ptr.To(users == "Always")
+		c.UserNamespaces = new(users == "Always")
 	}
 	if err := c.LogLevel.UnmarshalText([]byte(v.GetString("log-level"))); err != nil {
 		numbers.refuse("log-level", "debug, info, warn or error")

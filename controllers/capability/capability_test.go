@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
@@ -23,7 +22,7 @@ func node(name string, supports *bool) *corev1.Node {
 }
 
 func TestUserNamespaces(t *testing.T) {
-	yes, no := ptr.To(true), ptr.To(false)
+	yes, no := new(true), new(false)
 	cases := map[string]struct {
 		reason string
 		fixed  *bool
@@ -55,7 +54,7 @@ func TestAnswersAboutNodesAreKeptForAWhile(t *testing.T) {
 	if u.Supported(t.Context()) {
 		t.Fatal("a cluster without nodes supports user namespaces")
 	}
-	if err := c.Create(t.Context(), node("a", ptr.To(true))); err != nil {
+	if err := c.Create(t.Context(), node("a", new(true))); err != nil {
 		t.Fatal(err)
 	}
 	if u.Supported(t.Context()) {

@@ -58,7 +58,7 @@ type Reconciler struct {
 	Agents   Agents
 	Users    UserNamespaces
 	Settings workspacepod.Settings
-	// Workers is how many sessions are looked at at once.
+	// Workers is how many sessions are worked on at once.
 	Workers int
 
 	memory memory

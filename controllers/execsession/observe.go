@@ -145,12 +145,12 @@ func (r *Reconciler) observeReport(t *turn, report *follower.Report) {
 		t.warn(t.pod, v1alpha1.ReasonAgentRestarted, "Observe", "agentd restarted in pod %s: the processes of its last run are gone", t.pod.Name)
 	}
 	status.Agent = &v1alpha1.AgentStatus{Version: said.AgentVersion, BootID: report.Boot, StartTime: &start}
-	status.Processes = &v1alpha1.ProcessCounts{Running: int32(said.Processes.Running), Exited: int64(said.Processes.Exited)} //nolint:gosec // both count processes of one pod
+	status.Processes = &v1alpha1.ProcessCounts{Running: int32(said.Processes.Running), Exited: int64(said.Processes.Exited)}
 	if !said.LastActivity.IsZero() {
 		minute := metav1.NewTime(said.LastActivity.Truncate(time.Minute)).Rfc3339Copy()
 		status.LastActivityTime = &minute
 	}
-	status.Sandbox.LandlockABI = int32(said.Sandbox.LandlockABI) //nolint:gosec // a small version
+	status.Sandbox.LandlockABI = int32(said.Sandbox.LandlockABI)
 	status.Sandbox.Seccomp = said.Sandbox.Seccomp
 	status.Sandbox.Network = said.Sandbox.Network
 	status.Sandbox.NotEnforced = bounded(said.Sandbox.NotEnforced)

@@ -75,7 +75,7 @@ func status(t *testing.T, boot string, seq uint64, change func(*ledger.Status)) 
 		change(s)
 	}
 	line, err := ledger.Encode(ledger.Record{
-		Version: ledger.Version, Boot: boot, Seq: seq, Time: time.Unix(int64(100+seq), 0), Type: ledger.TypeStatus, Status: s, //nolint:gosec // small
+		Version: ledger.Version, Boot: boot, Seq: seq, Time: time.Unix(int64(100+seq), 0), Type: ledger.TypeStatus, Status: s,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"reflect"
 	"time"
@@ -99,14 +100,14 @@ func (f *Follower) consume(ctx context.Context, r *reader, stream io.Reader, hea
 	lines := bufio.NewReaderSize(stream, ledger.MaxRecordBytes)
 	for {
 		line, err := lines.ReadSlice('\n')
-		if err == bufio.ErrBufferFull {
+		if errors.Is(err, bufio.ErrBufferFull) {
 			unread.Inc()
 			if err = skipLine(lines); err == nil {
 				continue
 			}
 		}
 		if err != nil {
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				err = nil
 			}
 			return news, err
@@ -127,7 +128,7 @@ func (f *Follower) consume(ctx context.Context, r *reader, stream io.Reader, hea
 func skipLine(lines *bufio.Reader) error {
 	for {
 		_, err := lines.ReadSlice('\n')
-		if err != bufio.ErrBufferFull {
+		if !errors.Is(err, bufio.ErrBufferFull) {
 			return err
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 )
 
 // PodLogs is the LogSource of a cluster.
@@ -35,7 +34,7 @@ func (l *PodLogs) Open(ctx context.Context, pod types.NamespacedName, opts LogOp
 	stream, err := l.pods.Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{
 		Container: opts.Container,
 		Follow:    opts.Follow,
-		TailLines: ptr.To(opts.TailLines),
+		TailLines: new(opts.TailLines),
 	}).Stream(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("opening the log of pod %q: %w", pod, err)

@@ -35,7 +35,7 @@ func (c *Collector) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 	if err != nil {
 		// It carries our label but is not one of ours, or somebody broke it; the sessions
 		// that use it repair it.
-		return ctrl.Result{}, nil
+		return ctrl.Result{}, nil //nolint:nilerr // trying again would not help
 	}
 	if used, err := c.used(ctx, req.Namespace, ref); used || err != nil {
 		return ctrl.Result{}, err

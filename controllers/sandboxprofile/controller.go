@@ -99,7 +99,7 @@ func (r *Reconciler) count(ctx context.Context, p v1alpha1.Profile) error {
 	if err != nil {
 		return err
 	}
-	counts := &v1alpha1.SessionCounts{Total: int32(len(sessions))} //nolint:gosec // a cluster holds no 2^31 objects
+	counts := &v1alpha1.SessionCounts{Total: int32(len(sessions))}
 	for i := range sessions {
 		if inSync(&sessions[i], p) {
 			counts.InSync++

@@ -1,6 +1,7 @@
 package workspacepod
 
 import (
+	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -78,12 +79,12 @@ func decide(pod *corev1.Pod, in Input) {
 
 	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](graceSeconds)
-	pod.Spec.AutomountServiceAccountToken = ptr.To(false)
-	pod.Spec.EnableServiceLinks = ptr.To(false)
+	pod.Spec.AutomountServiceAccountToken = new(false)
+	pod.Spec.EnableServiceLinks = new(false)
 	pod.Spec.SecurityContext = podSecurity()
 	pod.Spec.HostUsers = nil
 	if in.UserNamespace {
-		pod.Spec.HostUsers = ptr.To(false)
+		pod.Spec.HostUsers = new(false)
 	}
 	pod.Spec.Volumes = volumes(in)
 
@@ -111,18 +112,14 @@ func Labels(session *v1alpha1.ExecSession) map[string]string {
 
 func merged(under, over map[string]string) map[string]string {
 	out := make(map[string]string, len(under)+len(over))
-	for key, value := range under {
-		out[key] = value
-	}
-	for key, value := range over {
-		out[key] = value
-	}
+	maps.Copy(out, under)
+	maps.Copy(out, over)
 	return out
 }
 
 func podSecurity() *corev1.PodSecurityContext {
 	return &corev1.PodSecurityContext{
-		RunAsNonRoot: ptr.To(true),
+		RunAsNonRoot: new(true),
 		RunAsUser:    ptr.To[int64](userID),
 		RunAsGroup:   ptr.To[int64](userID),
 		FSGroup:      ptr.To[int64](userID),
@@ -134,9 +131,9 @@ func podSecurity() *corev1.PodSecurityContext {
 
 func containerSecurity() *corev1.SecurityContext {
 	return &corev1.SecurityContext{
-		AllowPrivilegeEscalation: ptr.To(false),
-		Privileged:               ptr.To(false),
-		RunAsNonRoot:             ptr.To(true),
+		AllowPrivilegeEscalation: new(false),
+		Privileged:               new(false),
+		RunAsNonRoot:             new(true),
 		RunAsUser:                ptr.To[int64](userID),
 		RunAsGroup:               ptr.To[int64](userID),
 		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},

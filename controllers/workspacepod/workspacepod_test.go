@@ -47,7 +47,7 @@ func TestBuiltPodIsAllowed(t *testing.T) {
 				Resources:        &v1alpha1.ComputeResources{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}},
 				Env:              []v1alpha1.EnvVar{{Name: "PRICE", Value: "$(HOME)$$5"}},
 				ImagePullSecrets: []v1alpha1.LocalReference{{Name: "pull"}},
-				RuntimeClassName: ptr.To("kata"),
+				RuntimeClassName: new("kata"),
 			}
 		},
 	}
@@ -131,8 +131,8 @@ var attacks = map[string]func(*corev1.Pod){
 	"host processes":   func(p *corev1.Pod) { p.Spec.HostPID = true },
 	"host network":     func(p *corev1.Pod) { p.Spec.HostNetwork = true },
 	"host ipc":         func(p *corev1.Pod) { p.Spec.HostIPC = true },
-	"shared processes": func(p *corev1.Pod) { p.Spec.ShareProcessNamespace = ptr.To(true) },
-	"user namespace":   func(p *corev1.Pod) { p.Spec.HostUsers = ptr.To(false) },
+	"shared processes": func(p *corev1.Pod) { p.Spec.ShareProcessNamespace = new(true) },
+	"user namespace":   func(p *corev1.Pod) { p.Spec.HostUsers = new(false) },
 	"node":             func(p *corev1.Pod) { p.Spec.NodeName = "n" },
 	"service account":  func(p *corev1.Pod) { p.Spec.ServiceAccountName = "admin" },
 	"token":            func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = nil },
@@ -147,7 +147,7 @@ var attacks = map[string]func(*corev1.Pod){
 	"capability": func(p *corev1.Pod) {
 		p.Spec.Containers[0].SecurityContext.Capabilities.Add = []corev1.Capability{"SYS_ADMIN"}
 	},
-	"privileged":      func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext.Privileged = ptr.To(true) },
+	"privileged":      func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext.Privileged = new(true) },
 	"escalation":      func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext.AllowPrivilegeEscalation = nil },
 	"bare proc":       func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext.ProcMount = ptr.To(corev1.UnmaskedProcMount) },
 	"unconfined":      func(p *corev1.Pod) { p.Spec.SecurityContext.SeccompProfile.Type = corev1.SeccompProfileTypeUnconfined },
@@ -232,7 +232,7 @@ func FuzzSessionPod(f *testing.F) {
 	f.Add("/", "i", "GODEBUG", "", "container.apparmor.security.beta.kubernetes.io/workspace", "unconfined", "x", uint64(3))
 	f.Add("/tmp/../execsession", "i", "A=B", "", "", "", "$(HOME)", uint64(4))
 	f.Fuzz(func(t *testing.T, dir, image, variable, value, key, text, name string, seed uint64) {
-		random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a fuzzer wants repeatable chance
+		random := rand.New(rand.NewPCG(seed, 0))
 		in := input(v1alpha1.InjectionImageVolume)
 		if random.IntN(2) == 0 {
 			in.Injection = v1alpha1.InjectionInitContainer

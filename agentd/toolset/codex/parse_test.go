@@ -19,7 +19,7 @@ import (
 func TestParseExecCommand(t *testing.T) {
 	script := func(s string) *wire.Command { return &wire.Command{Program: &wire.Command_Script{Script: s}} }
 	everything := script("make")
-	everything.Workdir, everything.Tty, everything.Shell, everything.Login = "src", true, "bash", proto.Bool(false)
+	everything.Workdir, everything.Tty, everything.Shell, everything.Login = "src", true, "bash", new(false)
 	everything.Stdin, everything.StdinData = wire.StdinMode_STDIN_MODE_DATA, []byte("in\n")
 	everything.Env = map[string]string{"A": "1", "B": ""}
 	everything.Timeout = durationpb.New(90 * time.Second)

@@ -56,8 +56,7 @@ func Main(arguments []string, version string, stdio Stdio) int {
 		return 0
 	}
 	code := exitFailure
-	var ending *codeError
-	if errors.As(err, &ending) {
+	if ending, ok := errors.AsType[*codeError](err); ok {
 		code, err = ending.code, ending.err
 	}
 	if err != nil {

@@ -108,9 +108,9 @@ func (c *console) size() *wire.WindowSize {
 		if !ok {
 			continue
 		}
-		columns, rows, err := term.GetSize(int(file.Fd())) //nolint:gosec // a descriptor fits an int
+		columns, rows, err := term.GetSize(int(file.Fd()))
 		if err == nil && columns > 0 && rows > 0 && columns <= 0xffff && rows <= 0xffff {
-			return &wire.WindowSize{Rows: uint32(rows), Columns: uint32(columns)} //nolint:gosec // checked
+			return &wire.WindowSize{Rows: uint32(rows), Columns: uint32(columns)}
 		}
 	}
 	return nil
@@ -134,7 +134,7 @@ func (c *console) resized() {
 
 // raw gives the terminal's keys to the command, when they are passed on at all.
 func (c *console) raw() error {
-	fd := int(c.In.Fd()) //nolint:gosec // a descriptor fits an int
+	fd := int(c.In.Fd())
 	if !c.tty || !c.stdin || !term.IsTerminal(fd) {
 		return nil
 	}
@@ -155,7 +155,7 @@ func (c *console) restore() {
 	if c.saved == nil {
 		return
 	}
-	_ = term.Restore(int(c.In.Fd()), c.saved) //nolint:gosec // a descriptor fits an int
+	_ = term.Restore(int(c.In.Fd()), c.saved)
 	c.saved = nil
 }
 

@@ -67,7 +67,7 @@ func (p *plugin) arguments(given string) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading the arguments: %w", err)
 		}
-		defer file.Close() //nolint:errcheck // it was only read
+		defer file.Close()
 		from = file
 	default:
 		return []byte(given), nil

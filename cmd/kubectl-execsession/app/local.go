@@ -57,7 +57,7 @@ func findAgentd() (string, error) {
 }
 
 // startLocal starts agentd on the current folder.
-func startLocal(ctx context.Context) (*localAgent, error) {
+func startLocal() (*localAgent, error) {
 	program, err := findAgentd()
 	if err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func socketPair() (mine net.Conn, theirs *os.File, err error) {
 	}
 	theirs = os.NewFile(uintptr(pair[1]), "agentd")
 	file := os.NewFile(uintptr(pair[0]), "client")
-	defer file.Close() //nolint:errcheck // FileConn has its own copy
+	defer file.Close()
 	if mine, err = net.FileConn(file); err != nil {
 		_ = theirs.Close()
 		return nil, nil, fmt.Errorf("using a socket pair: %w", err)

@@ -58,7 +58,7 @@ func (p *plugin) readManifest(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close() //nolint:errcheck // it was only read
+	defer file.Close()
 	return io.ReadAll(io.LimitReader(file, maxArguments))
 }
 

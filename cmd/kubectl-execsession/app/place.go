@@ -67,7 +67,7 @@ type engine struct {
 }
 
 func (e *engine) close() error {
-	err := e.Client.Close()
+	err := e.Close()
 	if e.local != nil {
 		err = errors.Join(err, e.local.stop())
 	}
@@ -78,7 +78,7 @@ func (e *engine) close() error {
 func (p *plugin) open(ctx context.Context, at *place, session string) (*engine, error) {
 	switch {
 	case at.local:
-		agent, err := startLocal(ctx)
+		agent, err := startLocal()
 		if err != nil {
 			return nil, err
 		}
@@ -108,8 +108,7 @@ func dialSocket(ctx context.Context, path string) (net.Conn, error) {
 	err = errors.Join(conn.SetReadDeadline(deadline), wire.ReadVerdict(conn), conn.SetReadDeadline(time.Time{}))
 	if err != nil {
 		_ = conn.Close()
-		var refused *wire.RefusedError
-		if errors.As(err, &refused) {
+		if _, ok := errors.AsType[*wire.RefusedError](err); ok {
 			err = client.Permanent(err)
 		}
 		return nil, fmt.Errorf("--socket %q: %w", path, err)
