@@ -72,7 +72,7 @@ func (b *builder) missing(names []string) []task {
 
 // compile hands the tasks to the workers and returns the first error; the rest is stopped then.
 func (b *builder) compile(ctx context.Context, tasks []task) error {
-	b.progress.Say("%d components to build from source; the first time takes minutes (about 12 on two idle cores)", b.total)
+	b.progress.Say("%d components to build from source; the first time takes many minutes", b.total)
 	if slices.ContainsFunc(tasks, func(t task) bool { return t.group.cgo }) {
 		if err := ensurePackages(ctx, b.progress, buildPackages); err != nil {
 			return err
