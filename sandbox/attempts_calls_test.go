@@ -103,13 +103,13 @@ var processAttempts = map[string]func(actor) error{
 	"nice of the agent's group":   func(a actor) error { return call(unix.SYS_SETPRIORITY, unix.PRIO_PGRP, uintptr(a.agent), 5) },
 	"nice of the user":            calling(unix.SYS_SETPRIORITY, unix.PRIO_USER, 0, 5),
 	// 19 is free also where the tests themselves run at a low priority.
-	"nice of itself":              calling(unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, 0, 19),
-	"I/O priority of the agent":   func(a actor) error { return call(unix.SYS_IOPRIO_SET, 1, uintptr(a.agent), 3<<13) },
-	"I/O priority of the user":    calling(unix.SYS_IOPRIO_SET, 3, 0, 3<<13),
-	"I/O priority of itself":      calling(unix.SYS_IOPRIO_SET, 1, 0, 3<<13),
-	"signal everything at once":   func(actor) error { return unix.Kill(-1, unix.SIGUSR1) },
-	"look at the agent's pidfd":   func(a actor) error { _, err := unix.PidfdOpen(a.agent, 0); return err },
-	"process_madvise":             calling(unix.SYS_PROCESS_MADVISE),
+	"nice of itself":            calling(unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, 0, 19),
+	"I/O priority of the agent": func(a actor) error { return call(unix.SYS_IOPRIO_SET, 1, uintptr(a.agent), 3<<13) },
+	"I/O priority of the user":  calling(unix.SYS_IOPRIO_SET, 3, 0, 3<<13),
+	"I/O priority of itself":    calling(unix.SYS_IOPRIO_SET, 1, 0, 3<<13),
+	"signal everything at once": func(actor) error { return unix.Kill(-1, unix.SIGUSR1) },
+	"look at the agent's pidfd": func(a actor) error { _, err := unix.PidfdOpen(a.agent, 0); return err },
+	"process_madvise":           calling(unix.SYS_PROCESS_MADVISE),
 	"affinity with a high word": func(a actor) error {
 		return call(unix.SYS_SCHED_SETAFFINITY, uintptr(a.agent)|1<<40, 8, address([]byte{1, 7: 0}))
 	},
