@@ -12,7 +12,7 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags "-s -w -X execsession.dev/agentd.Version=${VERSION}" -o /out/ ./cmd/manager ./cmd/agentd
+RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags "-s -w -X execsession.dev/agentd.Version=${VERSION} -X main.version=${VERSION}" -o /out/ ./cmd/manager ./cmd/agentd
 
 FROM scratch
 COPY --from=build /out/manager /out/agentd /

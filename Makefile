@@ -7,7 +7,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS := -s -w -X execsession.dev/agentd.Version=$(VERSION)
+LDFLAGS := -s -w -X execsession.dev/agentd.Version=$(VERSION) -X main.version=$(VERSION)
 TOOL := go tool -modfile=hack/tools.mod
 CLUSTER_CONFIG := $(CURDIR)/bin/cluster/admin.conf
 GENERATED := api config/crd charts/execsession/templates/crds agentd/wire
@@ -27,6 +27,7 @@ help: ## List the targets
 
 .PHONY: build
 build: ## Build manager, agentd and kubectl-execsession into bin/
+	@echo "building manager, agentd and kubectl-execsession (minutes the first time)"
 	@CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
 
 .PHONY: generate
@@ -45,6 +46,7 @@ verify: generate ## Fail if generated files or go.mod are out of date
 
 .PHONY: lint
 lint: ## Run the linters of .golangci.yml
+	@echo "linting (minutes the first time)"
 	@CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath" go tool -modfile=hack/golangci.mod golangci-lint run ./...
 
 ##@ Cluster
