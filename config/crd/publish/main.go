@@ -59,7 +59,7 @@ func publish(from, crds, chart string) error {
 }
 
 func write(file string, data []byte) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil { //nolint:gosec // everybody may read the repository
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
 	return os.WriteFile(file, data, 0o644) //nolint:gosec // the caller says where, and everybody may read the repository
