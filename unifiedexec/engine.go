@@ -85,6 +85,9 @@ func New(cfg Config) (*Engine, error) {
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("keeping inherited descriptors from commands: %w", err)
 	}
+	if err := defaultDispositions(); err != nil {
+		return nil, err
+	}
 	if cfg.Subreaper {
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 			return nil, fmt.Errorf("becoming the parent of orphans: %w", err)

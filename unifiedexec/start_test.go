@@ -3,6 +3,7 @@ package unifiedexec
 import (
 	"errors"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
 )
 
 func TestStartErrors(t *testing.T) {
@@ -163,7 +165,16 @@ func TestStarterWithoutPidfd(t *testing.T) {
 	}
 }
 
+// Nor what whoever started this process ignores: nohup ignores SIGHUP, a shell in the background SIGINT, and make,
+// by glibc's posix_spawn, signal 32.
 func TestChildInheritsNothing(t *testing.T) {
+	signal.Ignore(unix.SIGHUP, unix.SIGINT)
+	t.Cleanup(func() { signal.Reset(unix.SIGHUP, unix.SIGINT) })
+	for _, number := range untouchedSignals {
+		if err := rtSigaction(number, &sigaction{handler: sigIgnore}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
 	e := newEngine(t, Config{})
 	for _, tty := range []bool{false, true} {
 		r := exec(t, e, Command{Argv: []string{"/bin/sh", "-c", "ls -1 /proc/$$/fd; ps -o sid= -p $$ | tr -d ' ' >sid; test $(cat sid) = $$ && echo leader; grep -E '^Sig(Blk|Ign)' /proc/self/status"}, TTY: tty}, 30_000)
