@@ -78,7 +78,7 @@ func (in *input) feed(ctx context.Context, stream attachStream) error {
 		chunks = nil
 		// Without a byte before it, the end can be told again.
 		if in.sent == 0 && stream.Send(endRequest()) != nil {
-			return nil //nolint:nilerr // as above
+			return nil //nolint:nilerr // receiving tells why the stream broke
 		}
 	}
 	for {
@@ -103,7 +103,7 @@ func (in *input) feed(ctx context.Context, stream attachStream) error {
 			request = &wire.AttachRequest{Message: &wire.AttachRequest_Signal{Signal: &wire.SignalName{Name: name}}}
 		}
 		if stream.Send(request) != nil {
-			return nil //nolint:nilerr // as above
+			return nil //nolint:nilerr // receiving tells why the stream broke
 		}
 	}
 }

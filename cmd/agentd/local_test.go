@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -385,9 +386,9 @@ func TestLocalStdio(t *testing.T) {
 	}
 }
 
-func TestLocalTerminationReachesClients(t *testing.T) {
-	l := startLocal(t)
-	stream := attachStart(t, l, script("echo up; sleep 1000"))
+// terminate asks agentd to end while a command that is attached to writes, and checks that the client gets the record.
+func terminate(t *testing.T, agent *os.Process, stream grpc.BidiStreamingClient[wire.AttachRequest, wire.AttachResponse]) attached {
+	t.Helper()
 	for {
 		response, err := stream.Recv()
 		if err != nil {
@@ -397,13 +398,20 @@ func TestLocalTerminationReachesClients(t *testing.T) {
 			break
 		}
 	}
-	if err := l.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := agent.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	got := receive(stream)
 	if got.exit.GetReason() != wire.ExitReason_EXIT_REASON_ENGINE_STOPPED || !errors.Is(got.err, io.EOF) {
 		t.Errorf("the client got %v and then %v, want the record that the engine stopped", got.exit, got.err)
 	}
+	return got
+}
+
+func TestLocalTerminationReachesClients(t *testing.T) {
+	l := startLocal(t)
+	stream := attachStart(t, l, script("echo up; sleep 1000"))
+	terminate(t, l.cmd.Process, stream)
 	if !waitDone(l.done) || l.code != 0 {
 		t.Errorf("agentd ended with %d, want 0", l.code)
 	}

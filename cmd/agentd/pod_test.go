@@ -70,7 +70,7 @@ func newPod(t *testing.T) *pod {
 		t.Fatal(err)
 	}
 	// Not below /tmp: commands may write there, and would by that name reach the folders.
-	dir, err := os.MkdirTemp("/var/tmp", "execsession-pod-") //nolint:usetesting // see above
+	dir, err := os.MkdirTemp("/var/tmp", "execsession-pod-") //nolint:usetesting // t.TempDir lies below /tmp, which commands may write
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,22 +319,7 @@ func TestPodTermination(t *testing.T) {
 	var stdout buffer
 	p, c := startedPod(t, &stdout)
 	stream := attachStart(t, c, script("trap 'echo asked' TERM; echo up; while :; do sleep 0.1; done"))
-	for {
-		response, err := stream.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if response.GetOutput() != nil {
-			break
-		}
-	}
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	got := receive(stream)
-	if got.exit.GetReason() != wire.ExitReason_EXIT_REASON_ENGINE_STOPPED || !errors.Is(got.err, io.EOF) {
-		t.Errorf("the client got %v and then %v, want the record that the engine stopped", got.exit, got.err)
-	}
+	got := terminate(t, p.cmd.Process, stream)
 	if !strings.Contains(string(got.output), "asked") {
 		t.Errorf("the command was not asked to end: %q", got.output)
 	}
