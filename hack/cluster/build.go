@@ -1,152 +1,127 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
-	"sync"
+	"strings"
 	"sync/atomic"
 )
-
-// buildWorkers is how many go builds run at once. One already uses every core while it compiles; the second fills the
-// time in which the first downloads or links.
-const buildWorkers = 2
 
 // builder compiles what is missing from the cache.
 type builder struct {
 	cache    cache
 	checkout string
 	progress *progress
-
-	total    int
-	finished atomic.Int32
 }
 
-// task is the part of a group that is missing.
-type task struct {
-	group    group
-	binaries []program
-}
-
-// Build makes the named binaries be there and linked in the cache's bin folder.
+// Build makes the named binaries be in the cache. A lock lets a second build of the same content, by another checkout
+// say, wait for the first instead of repeating it.
 func (b *builder) Build(ctx context.Context, names []string) error {
-	tasks := b.missing(names)
-	if len(tasks) > 0 {
-		if err := b.compile(ctx, tasks); err != nil {
-			return err
-		}
+	if len(b.missing(names)) == 0 {
+		return nil
 	}
-	for _, g := range groups {
-		for _, bin := range g.binaries {
-			if !b.cache.has(g, bin) {
-				continue
-			}
-			if err := b.cache.link(g, bin); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (b *builder) missing(names []string) []task {
-	var tasks []task
-	b.total = 0
-	for _, g := range groups {
-		t := task{group: g}
-		for _, bin := range g.binaries {
-			if slices.Contains(names, bin.name) && !b.cache.has(g, bin) {
-				t.binaries = append(t.binaries, bin)
-			}
-		}
-		if len(t.binaries) > 0 {
-			tasks = append(tasks, t)
-			b.total += len(t.binaries)
-		}
-	}
-	return tasks
-}
-
-// compile hands the tasks to the workers and returns the first error; the rest is stopped then.
-func (b *builder) compile(ctx context.Context, tasks []task) error {
-	b.progress.Say("%d components to build from source; the first time takes many minutes", b.total)
-	if slices.ContainsFunc(tasks, func(t task) bool { return t.group.cgo }) {
-		if err := ensurePackages(ctx, b.progress, buildPackages); err != nil {
-			return err
-		}
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	queue := make(chan task, len(tasks))
-	for _, t := range tasks {
-		queue <- t
-	}
-	close(queue)
-	var workers sync.WaitGroup
-	for range buildWorkers {
-		workers.Go(func() {
-			for t := range queue {
-				if err := b.buildTask(ctx, t); err != nil {
-					cancel(err)
-					return
-				}
-			}
-		})
-	}
-	workers.Wait()
-	return context.Cause(ctx)
-}
-
-// buildTask builds the missing binaries of one group. A lock on the group lets a second build of the same content, by
-// another checkout say, wait for the first instead of repeating it.
-func (b *builder) buildTask(ctx context.Context, t task) error {
-	dir := b.cache.dirs[t.group.name]
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("making the cache: %w", err)
-	}
-	unlock, err := lockFile(ctx, dir+".lock", func() {
-		b.progress.Say("waiting for another build of %s", t.group.name)
+	unlock, err := lockFile(ctx, filepath.Join(b.cache.dir, "lock"), func() {
+		b.progress.Say("waiting for another build of the same components")
 	})
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	for _, bin := range t.binaries {
-		if b.cache.has(t.group, bin) {
-			b.finished.Add(1)
+	missing := b.missing(names)
+	for _, cgo := range []bool{false, true} {
+		wanted := slices.DeleteFunc(slices.Clone(missing), func(p program) bool { return p.cgo != cgo })
+		if len(wanted) == 0 {
 			continue
 		}
-		done := b.progress.Begin("building %s (%d/%d)", bin.name, b.finished.Add(1), b.total)
-		err := b.buildBinary(ctx, t.group, bin)
-		done(err)
-		if err != nil {
+		if err := b.compile(ctx, wanted, cgo); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (b *builder) buildBinary(ctx context.Context, g group, bin program) error {
-	target := b.cache.path(g, bin)
-	temp := target + ".partial"
-	args := append([]string{"build"}, g.flags()...)
-	cmd := exec.CommandContext(ctx, "go", append(args, "-o", temp, bin.pkg)...)
-	cmd.Dir = filepath.Join(modulesDir(b.checkout), g.name)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
-	if g.cgo {
+func (b *builder) missing(names []string) []program {
+	return slices.DeleteFunc(slices.Clone(programs), func(p program) bool {
+		return !slices.Contains(names, p.name) || b.cache.has(p.name)
+	})
+}
+
+// compile builds programs with one go build, which compiles every package that they share once and uses every core.
+func (b *builder) compile(ctx context.Context, wanted []program, cgo bool) (err error) {
+	if cgo {
+		if err := ensurePackages(ctx, b.progress, buildPackages); err != nil {
+			return err
+		}
+	}
+	temp, err := os.MkdirTemp(b.cache.dir, "partial-")
+	if err != nil {
+		return fmt.Errorf("making a folder for the build: %w", err)
+	}
+	defer os.RemoveAll(temp)
+	names, packages := make([]string, len(wanted)), make([]string, len(wanted))
+	for i, p := range wanted {
+		names[i], packages[i] = p.name, p.pkg
+	}
+	log := &buildLog{}
+	done := b.progress.BeginCounting(log.count, "building %s", strings.Join(names, " "))
+	defer func() { done(err) }()
+	if err := b.goBuild(ctx, log, cgo, temp, packages); err != nil {
+		return err
+	}
+	for _, p := range wanted {
+		if err := os.Rename(filepath.Join(temp, executableName(p.pkg)), b.cache.path(p.name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *builder) goBuild(ctx context.Context, log *buildLog, cgo bool, into string, packages []string) error {
+	args := slices.Concat([]string{"build", "-v", "-o", into + "/"}, buildFlags(cgo), packages)
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = componentsDir(b.checkout)
+	// The compiler's own garbage collector costs a tenth of the time; a machine that runs a cluster has the memory.
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOGC=800")
+	if cgo {
 		cmd.Env = append(cmd.Env, "CGO_ENABLED=1")
 	}
+	cmd.Stdout, cmd.Stderr = log, log
 	// Interrupted, go build removes its work folder; killed, it leaves it.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	text, err := cmd.CombinedOutput()
+	err := cmd.Run()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("building %s: %w\n%s", bin.name, err, lastLines(string(text), 30))
+		return fmt.Errorf("building components: %w\n%s", err, lastLines(log.text.String(), 30))
 	}
-	return os.Rename(temp, target)
+	return nil
 }
+
+// executableName is what go build calls the program of a package.
+func executableName(pkg string) string {
+	name := path.Base(pkg)
+	if strings.HasPrefix(name, "v") && strings.Trim(name[1:], "0123456789") == "" {
+		name = path.Base(path.Dir(pkg))
+	}
+	return name
+}
+
+// buildLog takes what go build -v prints: a line for each package that it compiles, and complaints.
+type buildLog struct {
+	text  bytes.Buffer
+	lines atomic.Int64
+}
+
+func (l *buildLog) Write(p []byte) (int, error) {
+	l.lines.Add(int64(bytes.Count(p, []byte("\n"))))
+	return l.text.Write(p)
+}
+
+func (l *buildLog) count() string { return fmt.Sprintf("%d packages", l.lines.Load()) }

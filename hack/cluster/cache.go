@@ -8,12 +8,10 @@ import (
 	"strings"
 )
 
-// cache is where finished binaries live, outside any checkout: GROUP-KEY/NAME for each group, and KEY/bin with links
-// to all of them.
+// cache is the folder, outside any checkout, in which the finished binaries of one key live.
 type cache struct {
-	root string
-	dirs map[string]string // by group
-	key  string            // of all groups together
+	key string
+	dir string
 }
 
 // cacheRoot is the folder named by EXECSESSION_CACHE, or the machine's.
@@ -41,48 +39,26 @@ func openCache(ctx context.Context, checkout string) (cache, error) {
 	if err != nil {
 		return cache{}, err
 	}
-	c := cache{root: filepath.Join(root, "cluster"), dirs: map[string]string{}}
-	modules := os.DirFS(modulesDir(checkout))
-	parts := map[string][]byte{}
-	for _, g := range groups {
-		key, err := g.key(modules, strings.Join(strings.Fields(version), " "))
-		if err != nil {
-			return cache{}, err
-		}
-		c.dirs[g.name] = filepath.Join(c.root, g.name+"-"+key)
-		parts[g.name] = []byte(key)
+	key, err := cacheKey(os.DirFS(componentsDir(checkout)), programs, strings.Join(strings.Fields(version), " "))
+	if err != nil {
+		return cache{}, err
 	}
-	c.key = digest(parts)
+	c := cache{key: key, dir: filepath.Join(root, "cluster", key)}
 	return c, os.MkdirAll(c.bin(), 0o755)
 }
 
-func modulesDir(checkout string) string { return filepath.Join(checkout, "hack", "cluster", "modules") }
-
-// bin is the folder with links to the binaries of every group.
-func (c cache) bin() string { return filepath.Join(c.root, c.key, "bin") }
-
-// path is where a finished binary of a group is.
-func (c cache) path(g group, b program) string { return filepath.Join(c.dirs[g.name], b.name) }
-
-// has says whether a binary is finished: builds end with a rename, so a file that exists is whole.
-func (c cache) has(g group, b program) bool {
-	_, err := os.Stat(c.path(g, b))
-	return err == nil
+func componentsDir(checkout string) string {
+	return filepath.Join(checkout, "hack", "cluster", "components")
 }
 
-// link makes bin show a binary.
-func (c cache) link(g group, b program) error {
-	target, err := filepath.Rel(c.bin(), c.path(g, b))
-	if err != nil {
-		return err
-	}
-	name := filepath.Join(c.bin(), b.name)
-	if old, err := os.Readlink(name); err == nil && old == target {
-		return nil
-	}
-	temp := fmt.Sprintf("%s.%d", name, os.Getpid())
-	if err := os.Symlink(target, temp); err != nil {
-		return fmt.Errorf("linking %s: %w", b.name, err)
-	}
-	return os.Rename(temp, name)
+// bin is the folder of the finished binaries.
+func (c cache) bin() string { return filepath.Join(c.dir, "bin") }
+
+// path is where a finished binary is.
+func (c cache) path(name string) string { return filepath.Join(c.bin(), name) }
+
+// has says whether a binary is finished: builds end with a rename, so a file that exists is whole.
+func (c cache) has(name string) bool {
+	_, err := os.Stat(c.path(name))
+	return err == nil
 }

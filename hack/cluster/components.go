@@ -1,61 +1,55 @@
 package main
 
-// kubernetesVersion is what the components report; it repeats modules/kubernetes/go.mod, and a test holds it to that.
-const kubernetesVersion = "v1.37.2"
+import "strings"
 
-// group is a set of binaries built from one module.
-type group struct {
-	name     string // the folder below modules
-	binaries []program
-	tags     string
-	ldflags  string
-	cgo      bool
-}
+// The versions that binaries report; they repeat components/go.mod, and a test holds them to that.
+const (
+	kubernetesVersion = "v1.37.2"
+	kubeRouterVersion = "v2.1.0"
+)
 
-// program is a command and the package it is built from.
+// program is a component and the package it is built from.
 type program struct {
 	name, pkg string
+	cgo       bool
 }
 
-// groups are all components, the slowest first, so that the longest build starts at once. Within a group the first
-// binary pays for the packages it shares with the rest.
-var groups = []group{
-	{
-		name: "kubernetes",
-		// Unset, clients see a server of version 0.0.0.
-		ldflags: "-X k8s.io/component-base/version.gitVersion=" + kubernetesVersion +
-			" -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37",
-		binaries: []program{
-			{"kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"},
-			{"kubectl", "k8s.io/kubernetes/cmd/kubectl"},
-			{"kubelet", "k8s.io/kubernetes/cmd/kubelet"},
-			{"kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"},
-			{"kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"},
-			{"kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"},
-			{"kubeadm", "k8s.io/kubernetes/cmd/kubeadm"},
-			{"provisioner", "./provisioner"},
-		},
-	},
-	{name: "etcd", binaries: []program{{"etcd", "go.etcd.io/etcd/server/v3"}}},
-	{name: "coredns", binaries: []program{{"coredns", "."}}},
-	{
-		name:     "kube-router",
-		ldflags:  "-X github.com/cloudnativelabs/kube-router/v2/pkg/version.Version=v2.1.0",
-		binaries: []program{{"kube-router", "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"}},
-	},
-	{name: "helm", binaries: []program{{"helm", "helm.sh/helm/v3/cmd/helm"}}},
-	{
-		name: "containerd",
-		binaries: []program{
-			{"containerd", "github.com/containerd/containerd/v2/cmd/containerd"},
-			{"containerd-shim-runc-v2", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"},
-			{"ctr", "github.com/containerd/containerd/v2/cmd/ctr"},
-		},
-	},
-	{
-		name: "runc", tags: "seccomp", cgo: true,
-		binaries: []program{{"runc", "github.com/opencontainers/runc"}},
-	},
+// programs are all components.
+var programs = []program{
+	{name: "etcd", pkg: "go.etcd.io/etcd/server/v3"},
+	{name: "kube-apiserver", pkg: "k8s.io/kubernetes/cmd/kube-apiserver"},
+	{name: "kube-controller-manager", pkg: "k8s.io/kubernetes/cmd/kube-controller-manager"},
+	{name: "kube-scheduler", pkg: "k8s.io/kubernetes/cmd/kube-scheduler"},
+	{name: "kubelet", pkg: "k8s.io/kubernetes/cmd/kubelet"},
+	{name: "kube-proxy", pkg: "k8s.io/kubernetes/cmd/kube-proxy"},
+	{name: "kubeadm", pkg: "k8s.io/kubernetes/cmd/kubeadm"},
+	{name: "kubectl", pkg: "k8s.io/kubernetes/cmd/kubectl"},
+	{name: "helm", pkg: "helm.sh/helm/v3/cmd/helm"},
+	{name: "coredns", pkg: "./coredns"},
+	{name: "provisioner", pkg: "./provisioner"},
+	{name: "kube-router", pkg: "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"},
+	{name: "containerd", pkg: "github.com/containerd/containerd/v2/cmd/containerd"},
+	{name: "containerd-shim-runc-v2", pkg: "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"},
+	{name: "ctr", pkg: "github.com/containerd/containerd/v2/cmd/ctr"},
+	{name: "runc", pkg: "github.com/opencontainers/runc", cgo: true},
+}
+
+// buildFlags are the arguments of go build that name neither a package nor a file.
+func buildFlags(cgo bool) []string {
+	// A variable of a package that a binary does not contain is ignored, so all share the settings. Unset, clients
+	// see a server of version 0.0.0.
+	linker := strings.Join([]string{
+		"-s -w",
+		"-X k8s.io/component-base/version.gitVersion=" + kubernetesVersion,
+		"-X k8s.io/component-base/version.gitMajor=1",
+		"-X k8s.io/component-base/version.gitMinor=37",
+		"-X github.com/cloudnativelabs/kube-router/v2/pkg/version.Version=" + kubeRouterVersion,
+	}, " ")
+	flags := []string{"-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags=" + linker}
+	if cgo {
+		flags = append(flags, "-tags=seccomp")
+	}
+	return flags
 }
 
 // clientBinaries are what env needs: the control plane that envtest starts, and the clients of a cluster.
@@ -64,10 +58,8 @@ var clientBinaries = []string{"etcd", "kube-apiserver", "kubectl", "helm"}
 // allBinaries are the names of every component.
 func allBinaries() []string {
 	var names []string
-	for _, g := range groups {
-		for _, b := range g.binaries {
-			names = append(names, b.name)
-		}
+	for _, p := range programs {
+		names = append(names, p.name)
 	}
 	return names
 }

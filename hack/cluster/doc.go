@@ -11,11 +11,11 @@
 //
 // # Flow
 //
-// Components are Go modules pinned by modules/NAME/go.mod, a go.mod each so that none drags in another's versions.
-// A component group is compiled into a folder of the cache named by everything that decides its content, so a finished
-// binary is never rebuilt and an unfinished one is never seen. A plan is the whole cluster as a value: files to write,
-// processes to start in order, objects to apply. Its hash is stored beside the running cluster, which is how up tells
-// whether what runs is what this checkout wants.
+// Components are pinned by one module, components/go.mod, so that a package several of them use is compiled once, and
+// at the versions of the product's own go.mod, so that the product shares it too. They are compiled into a folder of the
+// cache named by everything that decides their content, so a finished binary is never rebuilt and an unfinished one is
+// never seen. A plan is the whole cluster as a value: files to write, processes to start in order, objects to apply. Its
+// hash is stored beside the running cluster, which is how up tells whether what runs is what this checkout wants.
 //
 // # Invariants
 //

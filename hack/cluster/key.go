@@ -26,10 +26,10 @@ func digest(parts map[string][]byte) string {
 	return hex.EncodeToString(hash.Sum(nil))[:16]
 }
 
-// key names the folder of the cache that holds the group's binaries: everything that decides their content goes in.
-func (g group) key(modules fs.FS, goVersion string) (string, error) {
-	parts := map[string][]byte{"flags": []byte(fmt.Sprintf("%q %t %q", g.flags(), g.cgo, goVersion))}
-	err := fs.WalkDir(modules, g.name, func(name string, entry fs.DirEntry, err error) error {
+// cacheKey names the folder of the cache that holds the binaries: everything that decides their content goes in.
+func cacheKey(module fs.FS, programs []program, goVersion string) (string, error) {
+	parts := map[string][]byte{"go": []byte(goVersion)}
+	err := fs.WalkDir(module, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
@@ -37,24 +37,15 @@ func (g group) key(modules fs.FS, goVersion string) (string, error) {
 		if base != "go.mod" && base != "go.sum" && !strings.HasSuffix(base, ".go") {
 			return nil
 		}
-		content, err := fs.ReadFile(modules, name)
-		parts[name] = content
+		content, err := fs.ReadFile(module, name)
+		parts["file "+name] = content
 		return err
 	})
 	if err != nil {
-		return "", fmt.Errorf("reading the module of %s: %w", g.name, err)
+		return "", fmt.Errorf("reading the module of the components: %w", err)
 	}
-	for _, b := range g.binaries {
-		parts["binary "+b.name] = []byte(b.pkg)
+	for _, p := range programs {
+		parts["program "+p.name] = []byte(fmt.Sprintf("%s %q", p.pkg, buildFlags(p.cgo)))
 	}
 	return digest(parts), nil
-}
-
-// flags are the arguments of go build that do not name a file.
-func (g group) flags() []string {
-	flags := []string{"-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags=" + strings.TrimSpace("-s -w "+g.ldflags)}
-	if g.tags != "" {
-		flags = append(flags, "-tags="+g.tags)
-	}
-	return flags
 }

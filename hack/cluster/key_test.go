@@ -1,7 +1,8 @@
 package main
 
 import (
-	"os"
+	"encoding/json"
+	"os/exec"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -23,46 +24,42 @@ func TestDigestKeepsBoundaries(t *testing.T) {
 	}
 }
 
-func TestGroupKey(t *testing.T) {
-	modules := func() fstest.MapFS {
+func TestCacheKey(t *testing.T) {
+	module := func() fstest.MapFS {
 		return fstest.MapFS{
-			"etcd/go.mod":  {Data: []byte("module etcd")},
-			"etcd/go.sum":  {Data: []byte("sums")},
-			"etcd/notes":   {Data: []byte("notes")},
-			"other/go.mod": {Data: []byte("module other")},
+			"go.mod": {Data: []byte("module components")},
+			"go.sum": {Data: []byte("sums")},
+			"notes":  {Data: []byte("notes")},
 		}
 	}
-	etcd := group{name: "etcd", binaries: []program{{"etcd", "example.com/etcd"}}}
-	key := func(g group, m fstest.MapFS, version string) string {
+	etcd := []program{{name: "etcd", pkg: "example.com/etcd"}}
+	key := func(programs []program, m fstest.MapFS, version string) string {
 		t.Helper()
-		k, err := g.key(m, version)
+		k, err := cacheKey(m, programs, version)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return k
 	}
-	base := key(etcd, modules(), "go1.26.8")
+	base := key(etcd, module(), "go1.26.8")
 
 	changed := map[string]string{}
-	m := modules()
-	m["etcd/go.sum"] = &fstest.MapFile{Data: []byte("other sums")}
+	m := module()
+	m["go.sum"] = &fstest.MapFile{Data: []byte("other sums")}
 	changed["another version of a dependency"] = key(etcd, m, "go1.26.8")
-	m = modules()
-	m["etcd/extra/main.go"] = &fstest.MapFile{Data: []byte("package main")}
+	m = module()
+	m["extra/main.go"] = &fstest.MapFile{Data: []byte("package main")}
 	changed["source of our own"] = key(etcd, m, "go1.26.8")
-	changed["another compiler"] = key(etcd, modules(), "go1.27.0")
-	flagged := etcd
-	flagged.tags = "seccomp"
-	changed["another flag"] = key(flagged, modules(), "go1.26.8")
+	changed["another compiler"] = key(etcd, module(), "go1.27.0")
+	changed["other flags"] = key([]program{{name: "etcd", pkg: "example.com/etcd", cgo: true}}, module(), "go1.26.8")
 	for reason, k := range changed {
 		if k == base {
 			t.Errorf("%s does not change the key", reason)
 		}
 	}
 
-	m = modules()
-	m["etcd/notes"] = &fstest.MapFile{Data: []byte("other notes")}
-	m["other/go.mod"] = &fstest.MapFile{Data: []byte("module changed")}
+	m = module()
+	m["notes"] = &fstest.MapFile{Data: []byte("other notes")}
 	if key(etcd, m, "go1.26.8") != base {
 		t.Error("a file that is not compiled changes the key")
 	}
@@ -116,14 +113,62 @@ func TestPlanNamesOnlyItsOwnPlaces(t *testing.T) {
 	}
 }
 
-func TestKubernetesVersionIsThePinnedOne(t *testing.T) {
-	text, err := os.ReadFile("modules/kubernetes/go.mod")
+func TestExecutableName(t *testing.T) {
+	for pkg, want := range map[string]string{
+		"go.etcd.io/etcd/server/v3":           "server",
+		"helm.sh/helm/v3/cmd/helm":            "helm",
+		"example.com/containerd-shim-runc-v2": "containerd-shim-runc-v2",
+		"example.com/vet":                     "vet",
+		"./coredns":                           "coredns",
+	} {
+		if got := executableName(pkg); got != want {
+			t.Errorf("executableName(%s) = %s, want %s", pkg, got, want)
+		}
+	}
+}
+
+// requirements are the versions that a go.mod names.
+func requirements(t *testing.T, modfile string) map[string]string {
+	t.Helper()
+	text, err := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json", modfile).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(text), "\tk8s.io/kubernetes "+kubernetesVersion+"\n") &&
-		!strings.Contains(string(text), "\tk8s.io/kubernetes "+kubernetesVersion+" // indirect\n") &&
-		!strings.Contains(string(text), "require k8s.io/kubernetes "+kubernetesVersion+"\n") {
-		t.Errorf("modules/kubernetes/go.mod does not require %s", kubernetesVersion)
+	var parsed struct {
+		Require []struct{ Path, Version string }
+	}
+	if err := json.Unmarshal(text, &parsed); err != nil {
+		t.Fatal(err)
+	}
+	versions := map[string]string{}
+	for _, r := range parsed.Require {
+		versions[r.Path] = r.Version
+	}
+	return versions
+}
+
+func TestReportedVersionsAreThePinnedOnes(t *testing.T) {
+	pinned := requirements(t, "components/go.mod")
+	for module, version := range map[string]string{
+		"k8s.io/kubernetes":                         kubernetesVersion,
+		"github.com/cloudnativelabs/kube-router/v2": kubeRouterVersion,
+	} {
+		if pinned[module] != version {
+			t.Errorf("components/go.mod requires %s %s, and the binaries say %s", module, pinned[module], version)
+		}
+	}
+}
+
+// A cold build compiles each shared package once as long as every module names the same version of it.
+func TestModulesShareTheirVersions(t *testing.T) {
+	components := requirements(t, "components/go.mod")
+	for _, modfile := range []string{"../../go.mod", "../images/go.mod", "../tools.mod"} {
+		for module, version := range requirements(t, modfile) {
+			// Kubernetes names its own modules v0.0.0 and replaces them.
+			if pinned := components[module]; pinned != "" && pinned != "v0.0.0" && pinned != version {
+				t.Errorf("%s requires %s %s, components/go.mod %s: take the newer in both, so that it is compiled once",
+					modfile, module, version, pinned)
+			}
+		}
 	}
 }

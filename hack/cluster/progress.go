@@ -29,6 +29,7 @@ type progress struct {
 type step struct {
 	name  string
 	begun time.Time
+	count func() string // what is done so far; nil if nobody counts
 }
 
 func newProgress(out io.Writer) *progress {
@@ -67,7 +68,12 @@ func (p *progress) Say(format string, args ...any) {
 
 // Begin prints that a step begins and returns what ends it, which prints how long it took unless it is given an error.
 func (p *progress) Begin(format string, args ...any) func(error) {
-	s := &step{name: fmt.Sprintf(format, args...), begun: p.now()}
+	return p.BeginCounting(nil, format, args...)
+}
+
+// BeginCounting is Begin for a long step, whose reminders say how far it has come.
+func (p *progress) BeginCounting(count func() string, format string, args ...any) func(error) {
+	s := &step{name: fmt.Sprintf(format, args...), begun: p.now(), count: count}
 	p.mu.Lock()
 	p.active = append(p.active, s)
 	p.printLocked(s.name + " ...")
@@ -90,7 +96,11 @@ func (p *progress) remind() {
 	}
 	running := make([]string, 0, len(p.active))
 	for _, s := range p.active {
-		running = append(running, s.name+" "+p.sinceLocked(s))
+		far := p.sinceLocked(s)
+		if s.count != nil {
+			far += ", " + s.count()
+		}
+		running = append(running, s.name+": "+far)
 	}
 	p.printLocked("still " + strings.Join(running, ", "))
 }

@@ -64,10 +64,8 @@ func (c *command) prepare(ctx context.Context) (*boot, error) {
 		return nil, err
 	}
 	b := &boot{plan: p, pause: archive, progress: c.progress, binaries: map[string]string{}}
-	for _, g := range groups {
-		for _, bin := range g.binaries {
-			b.binaries[bin.name] = c.cache.path(g, bin)
-		}
+	for _, name := range allBinaries() {
+		b.binaries[name] = c.cache.path(name)
 	}
 	b.key = p.key(c.cache.key, sha256Hex(pause))
 	return b, nil

@@ -2,7 +2,7 @@
 // the claim. The volumes are of kind local, for which the kubelet honours fsGroup, so a pod that is not root can write
 // into them; the API server's in-tree host path provisioner makes folders that only root can enter.
 //
-// It lives in the module of Kubernetes because it then shares every compiled package with the components.
+// It lives in the module of the components because it then shares every compiled package with them.
 package main
 
 import (
@@ -37,7 +37,7 @@ func (d directories) Provision(_ context.Context, options controller.ProvisionOp
 		return nil, controller.ProvisioningFinished, fmt.Errorf("making the folder of the volume: %w", err)
 	}
 	// Not left to the umask: without an fsGroup the pod's user is "other".
-	if err := os.Chmod(path, 0o777); err != nil { //nolint:gosec // see above
+	if err := os.Chmod(path, 0o777); err != nil { //nolint:gosec // any user of a pod has to write here
 		return nil, controller.ProvisioningFinished, fmt.Errorf("opening the folder of the volume: %w", err)
 	}
 	return d.volume(path, options), controller.ProvisioningFinished, nil
