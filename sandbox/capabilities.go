@@ -13,8 +13,12 @@ type Capabilities struct {
 	NoNewPrivs bool
 	// Seccomp says that a process may install filters.
 	Seccomp bool
-	// UserNotify says that a filter may hand calls to a supervisor.
+	// UserNotify says that a filter may hand calls to a supervisor in this process.
 	UserNotify bool
+	// NotifyTaken says that it may not because a supervisor above this process does that already.
+	NotifyTaken bool
+	// NotifyFlags are the flags that filters with a supervisor are installed with.
+	NotifyFlags uintptr
 	// UID is the effective user id.
 	UID int
 	// EffectiveCaps are the effective capabilities, one bit each.

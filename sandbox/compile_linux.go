@@ -29,11 +29,9 @@ func Compile(policy Policy, layout Layout, caps Capabilities) (*Launcher, error)
 func newLauncher(p *plan, caps Capabilities) (*Launcher, error) {
 	launcher := &Launcher{noNewPrivs: caps.NoNewPrivs, report: p.report(caps)}
 	if caps.NoNewPrivs && caps.Seccomp {
-		program, err := newProgram(p, caps.Arch)
-		if err != nil {
+		if err := launcher.addFilters(p, caps); err != nil {
 			return nil, err
 		}
-		launcher.program = program
 	}
 	if !caps.NoNewPrivs {
 		p.abi = 0
@@ -46,13 +44,24 @@ func newLauncher(p *plan, caps Capabilities) (*Launcher, error) {
 	return launcher, nil
 }
 
-// newProgram assembles the filter in the kernel's form.
-func newProgram(p *plan, arch string) ([]unix.SockFilter, error) {
-	known, ok := architectures[arch]
+// addFilters makes the filter and, where a supervisor is possible, its twin for one.
+func (l *Launcher) addFilters(p *plan, caps Capabilities) error {
+	arch, ok := architectures[caps.Arch]
 	if !ok {
-		return nil, fmt.Errorf("assembling filter: there are no numbers for the architecture %q", arch)
+		return fmt.Errorf("assembling filter: there are no numbers for the architecture %q", caps.Arch)
 	}
-	raw, err := assemble(known, p.rules)
+	var err error
+	if l.program, err = newProgram(arch, p.rules); err != nil || !caps.UserNotify {
+		return err
+	}
+	l.notifyFlags, l.decisions, l.names = caps.NotifyFlags, indexRules(arch, p.rules), syscallNames(arch, p.rules)
+	l.observed, err = newProgram(arch, observed(p.rules))
+	return err
+}
+
+// newProgram assembles a filter in the kernel's form.
+func newProgram(arch architecture, rules []rule) ([]unix.SockFilter, error) {
+	raw, err := assemble(arch, rules)
 	if err != nil {
 		return nil, err
 	}
@@ -67,6 +76,7 @@ func (p *plan) report(caps Capabilities) Report {
 	report := Report{
 		LandlockABI: p.abi,
 		Seccomp:     caps.NoNewPrivs && caps.Seccomp,
+		Denials:     caps.NoNewPrivs && caps.Seccomp && caps.UserNotify,
 		Network:     string(p.network),
 		Enforced:    len(p.gaps) == 0,
 		NotEnforced: sentences(p.gaps),

@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // expected is the specification: what each attempt meets with WorkspaceWrite and
@@ -307,7 +309,66 @@ func TestEnforcement(t *testing.T) {
 				t.Fatalf("%s: compile error %q, report %+v", c.reason, answer.CompileError, answer.Report)
 			}
 			compareOutcomes(t, c.reason, want, answer)
+			compareDenials(t, c.reason, want, answer)
 		})
+	}
+}
+
+// observedRules says which rule an attempt's denials have to name: exactly those that the
+// filter refuses. What Landlock or the kernel itself refuses makes no denial.
+var observedRules = map[string]string{
+	"TIOCSTI": "terminal-input", "TIOCSTI with high bits": "terminal-input", "TIOCLINUX": "terminal-input", "TIOCSETD": "terminal-input",
+
+	"ptrace attach": "inspect", "ptrace seize": "inspect", "ptrace traceme": "inspect", "process_vm_readv": "inspect",
+	"process_vm_writev": "inspect", "process_madvise": "inspect", "kcmp": "inspect", "pidfd_getfd": "inspect", "move_pages": "inspect",
+
+	"prlimit of the agent": "other-processes", "affinity of the agent": "other-processes", "affinity with a high word": "other-processes",
+	"scheduler of the agent": "other-processes", "parameters of the agent": "other-processes", "nice of the agent": "other-processes",
+	"nice of the agent's group": "other-processes", "nice of the user": "other-processes",
+	"I/O priority of the agent": "other-processes", "I/O priority of the user": "other-processes",
+	"lower its mark": "marks", "lower its mark, high word": "marks", "lower its mark by setrlimit": "marks",
+
+	"unshare a user namespace": "namespaces", "unshare a mount namespace": "namespaces", "setns": "namespaces",
+	"clone a user namespace": "namespaces", "clone a pid namespace": "namespaces",
+	"io_uring_setup": "unreadable", "io_uring_enter": "unreadable",
+	"mount": "mounts", "umount2": "mounts", "open_tree": "mounts", "move_mount": "mounts", "fsopen": "mounts", "mount_setattr": "mounts",
+	"pivot_root": "mounts", "chroot": "mounts", "swapon": "mounts", "quotactl": "mounts",
+	"bpf": "kernel-programs", "perf_event_open": "kernel-programs", "userfaultfd": "kernel-programs",
+	"keyctl": "keyring", "add_key": "keyring", "request_key": "keyring",
+	"name_to_handle_at": "file-handles", "open_by_handle_at": "file-handles", "fanotify_init": "file-handles",
+	"init_module": "machine", "kexec_load": "machine", "reboot": "machine", "acct": "machine", "syslog": "machine",
+	"change the personality": "personality",
+
+	"TCP": "socket", "TCP over IPv6": "socket", "TCP, nonblocking": "socket", "UDP": "socket", "UDP over IPv6": "socket",
+	"ping socket": "socket", "raw socket": "socket", "MPTCP": "socket", "SCTP": "socket", "packet socket": "socket", "vsock": "socket",
+	"AF_ALG": "socket", "AF_KEY": "socket", "Bluetooth": "socket", "TIPC pair": "socket", "netlink audit": "socket",
+	"fast open": "fast-open", "fast open by option": "fast-open",
+}
+
+// compareDenials: a denial exists exactly if the filter refused, and it says what happened.
+func compareDenials(t *testing.T, reason string, want map[string]string, answer agentAnswer) {
+	t.Helper()
+	for name, text := range want {
+		got := answer.Outcomes[name]
+		rule := observedRules[name]
+		if text == "" {
+			rule = "" // it was allowed
+		}
+		if rule == "" {
+			if len(got.Denials) > 0 {
+				t.Errorf("%s: %s: was refused nothing by the filter, yet there is %+v", reason, name, got.Denials)
+			}
+			continue
+		}
+		if len(got.Denials) != 1 {
+			t.Errorf("%s: %s: got the denials %+v, want one by %q", reason, name, got.Denials, rule)
+			continue
+		}
+		d := got.Denials[0]
+		errnoName := unix.ErrnoName(d.Errno)
+		if d.Rule != rule || errnoName != text || d.Count != 1 || d.PID <= 1 || filepath.Base(d.Program) != "sandbox.test" || d.First.IsZero() {
+			t.Errorf("%s: %s: got the denial %+v (%s), want one by %q with %s", reason, name, d, errnoName, rule, text)
+		}
 	}
 }
 

@@ -30,11 +30,20 @@ type verdict uint32
 const (
 	killProcess verdict = 0x80000000
 	errnoBase   verdict = 0x00050000
+	askOwner    verdict = 0x7FC00000
 	allow       verdict = 0x7FFF0000
 )
 
 // refuse makes the call fail with the errno.
 func refuse(errno uint16) verdict { return errnoBase | verdict(errno) }
+
+// errno is what a refused call fails with; 0 when the verdict is no refusal.
+func (v verdict) errno() uint16 {
+	if v&^0xFFFF != errnoBase {
+		return 0
+	}
+	return uint16(v)
+}
 
 // Linux error numbers that the filter returns: the same on both architectures.
 const (
@@ -48,13 +57,16 @@ const (
 // rule says what happens to some system calls. The first rule that names a call
 // and whose tests all hold decides; a call that no rule decides is allowed.
 //
-// Whoever wants a denial to be answered by a supervisor instead of by the filter
-// changes verdicts where assemble encodes them: the identifier is the key.
+// Where refusals are observed, a supervisor answers what the rule says instead of the
+// filter (see observed), with the same errno.
 type rule struct {
 	id    string
 	calls []string
 	when  []test
 	then  verdict
+	// unseen keeps a refusal out of the supervisor's sight: one that withholds nothing,
+	// because the program takes an older call that the filter can read.
+	unseen bool
 }
 
 // test looks at the low 32 bits of one argument. The kernel takes every argument
@@ -84,6 +96,60 @@ func bitsAre(arg int, mask, value uint32) test {
 
 // anyBit holds if a bit of the mask is set.
 func anyBit(arg int, mask uint32) test { return test{arg: arg, mask: mask} }
+
+// holds is what the filter computes, for whoever has the arguments.
+func (t test) holds(args *[6]uint64) bool {
+	value := uint32(args[t.arg])
+	if t.high {
+		value = uint32(args[t.arg] >> 32)
+	}
+	if t.mask != 0 {
+		value &= t.mask
+	}
+	return (value == t.value) == t.equal
+}
+
+// observed makes the filter hand what the rules refuse to a supervisor.
+func observed(rules []rule) []rule {
+	changed := slices.Clone(rules)
+	for i, r := range changed {
+		if r.then.errno() != 0 && !r.unseen {
+			changed[i].then = askOwner
+		}
+	}
+	return changed
+}
+
+// ruleIndex finds the rule that decided about a call.
+type ruleIndex map[uint32][]rule
+
+// indexRules panics for a name that does not exist: names in rules are ours, and
+// those of a policy were validated.
+func indexRules(arch architecture, rules []rule) ruleIndex {
+	index := make(ruleIndex)
+	for _, r := range rules {
+		for _, name := range r.calls {
+			numbers, known := syscalls[name]
+			if !known {
+				panic(fmt.Sprintf("rule %q names the unknown system call %q", r.id, name))
+			}
+			if number := arch.number(numbers); number != absent {
+				index[uint32(number)] = append(index[uint32(number)], r)
+			}
+		}
+	}
+	return index
+}
+
+// decide returns the first rule that names the call and whose tests all hold.
+func (x ruleIndex) decide(number uint32, args *[6]uint64) (rule, bool) {
+	for _, r := range x[number] {
+		if !slices.ContainsFunc(r.when, func(t test) bool { return !t.holds(args) }) {
+			return r, true
+		}
+	}
+	return rule{}, false
+}
 
 // Offsets into struct seccomp_data; on a little-endian machine an argument's low word comes first.
 const (
@@ -119,21 +185,9 @@ func (c compiledCall) follows(before compiledCall) bool {
 	return final && otherFinal && mine == other && c.first == before.last+1
 }
 
-// compileCalls sorts rules by system call. It panics for a name that does not
-// exist: names in rules are ours, and those of a policy were validated.
+// compileCalls sorts rules by system call.
 func compileCalls(arch architecture, rules []rule) []compiledCall {
-	byNumber := make(map[uint32][]rule)
-	for _, r := range rules {
-		for _, name := range r.calls {
-			numbers, known := syscalls[name]
-			if !known {
-				panic(fmt.Sprintf("rule %q names the unknown system call %q", r.id, name))
-			}
-			if number := arch.number(numbers); number != absent {
-				byNumber[uint32(number)] = append(byNumber[uint32(number)], r)
-			}
-		}
-	}
+	byNumber := indexRules(arch, rules)
 	var calls []compiledCall
 	for _, number := range slices.Sorted(maps.Keys(byNumber)) {
 		call := compiledCall{first: number, last: number, rules: byNumber[number]}

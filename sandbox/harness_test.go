@@ -56,6 +56,14 @@ func TestMain(m *testing.M) {
 		os.Exit(unpinnedMain())
 	case roleProtect:
 		os.Exit(protectMain())
+	case roleFlood:
+		os.Exit(floodMain())
+	case roleNested:
+		os.Exit(nestedMain())
+	case roleInner:
+		os.Exit(innerMain())
+	case roleLimited:
+		os.Exit(limitedMain())
 	}
 	os.Exit(m.Run())
 }
@@ -87,6 +95,8 @@ type outcome struct {
 	Text   string
 	Signal string
 	Detail string
+	// Denials are what its sandbox told of it.
+	Denials []Denial
 }
 
 // stage is a folder tree that an agent of uid 1000 can use.
@@ -225,15 +235,20 @@ func carryOut(order agentOrder) (agentAnswer, error) {
 	}
 	defer launcher.Close()
 	answer.Report = launcher.Report()
-	start := launcher.Start
+	start := launcher.StartWatched
 	if order.Bare {
-		start = syscall.ForkExec
+		start = startBare
 	}
 	err = runAttempts(order, start, &answer)
 	return answer, err
 }
 
-func runAttempts(order agentOrder, start startFunc, answer *agentAnswer) error {
+func startBare(argv0 string, argv []string, attr *syscall.ProcAttr, watch Watch) (int, error) {
+	watch.OnEnd()
+	return syscall.ForkExec(argv0, argv, attr)
+}
+
+func runAttempts(order agentOrder, start startWatched, answer *agentAnswer) error {
 	abstract := fmt.Sprintf("execsession-test-%d", os.Getpid())
 	listener, err := net.Listen("unix", "@"+abstract)
 	if err != nil {
@@ -278,14 +293,16 @@ func runAttempts(order agentOrder, start startFunc, answer *agentAnswer) error {
 
 // threadOfWorkFromMain does what happens when a start lands on the main thread.
 func threadOfWorkFromMain() int {
-	result := make(chan started, 1)
-	onSpareThread(result, func() started { return started{pid: unix.Gettid()} })
-	return (<-result).pid
+	result := make(chan int, 1)
+	onSpareThread(func() { result <- unix.Gettid() })
+	return <-result
 }
 
 type startFunc func(argv0 string, argv []string, attr *syscall.ProcAttr) (int, error)
 
-func runAttempt(order agentOrder, start startFunc, name, abstract string) (outcome, error) {
+type startWatched func(argv0 string, argv []string, attr *syscall.ProcAttr, watch Watch) (int, error)
+
+func runAttempt(order agentOrder, start startWatched, name, abstract string) (outcome, error) {
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		return outcome{}, err
@@ -297,6 +314,9 @@ func runAttempt(order agentOrder, start startFunc, name, abstract string) (outco
 	}
 	defer null.Close()
 	pidfd := -1
+	var result outcome
+	ended := make(chan struct{})
+	watch := Watch{OnDenial: func(d Denial) { result.Denials = append(result.Denials, d) }, OnEnd: func() { close(ended) }}
 	binary := filepath.Join(order.Base, "agent/bin/sandbox.test")
 	pid, err := start(binary, []string{binary}, &syscall.ProcAttr{
 		Dir: order.Layout.Workspace,
@@ -306,7 +326,7 @@ func runAttempt(order agentOrder, start startFunc, name, abstract string) (outco
 		},
 		Files: []uintptr{null.Fd(), writer.Fd(), writer.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd},
-	})
+	}, watch)
 	writer.Close()
 	if err != nil {
 		return outcome{}, err
@@ -323,13 +343,20 @@ func runAttempt(order agentOrder, start startFunc, name, abstract string) (outco
 	if _, err := syscall.Wait4(pid, &status, 0, nil); err != nil {
 		return outcome{}, err
 	}
-	if status.Signaled() {
-		return outcome{Signal: unix.SignalName(status.Signal())}, nil
+	select {
+	case <-ended: // from here on nobody else touches the result
+	case <-time.After(deadline):
+		return outcome{}, errors.New("its supervisor never ended")
 	}
-	var result outcome
-	if err := json.Unmarshal(output, &result); err != nil {
+	if status.Signaled() {
+		result.Signal = unix.SignalName(status.Signal())
+		return result, nil
+	}
+	var said outcome
+	if err := json.Unmarshal(output, &said); err != nil {
 		return outcome{}, fmt.Errorf("exit %d with output %q: %w", status.ExitStatus(), output, err)
 	}
+	result.Text, result.Detail = said.Text, said.Detail
 	return result, nil
 }
 
@@ -399,6 +426,8 @@ func attemptMain() int {
 	}
 	return 0
 }
+
+func itoa(n int) string { return fmt.Sprint(n) }
 
 func atoi(text string) int {
 	var n int

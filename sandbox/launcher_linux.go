@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"errors"
 	"os"
 	"runtime"
 	"sync"
@@ -17,24 +16,38 @@ import (
 type Launcher struct {
 	noNewPrivs bool
 	program    []unix.SockFilter
-	report     Report
+	// observed is the same filter with a supervisor; empty where none can be had.
+	observed    []unix.SockFilter
+	notifyFlags uintptr
+	decisions   ruleIndex
+	names       map[uint32]string
+	report      Report
 
 	// mu is held for reading while a start uses the rules' descriptor.
-	mu     sync.RWMutex
-	closed bool
-	rules  *ruleset
-}
-
-// started is what a start ended with.
-type started struct {
-	pid int
-	err error
+	mu      sync.RWMutex
+	closed  bool
+	rules   *ruleset
+	threads threads
 }
 
 // Start starts a confined process, like syscall.ForkExec: attr.Sys.PidFD is
 // honoured. The error is a *SetupError when the sandbox could not be set up, and a
 // bare syscall.Errno when the program could not be executed.
 func (l *Launcher) Start(argv0 string, argv []string, attr *syscall.ProcAttr) (pid int, err error) {
+	return l.start(argv0, argv, attr, nil)
+}
+
+// StartWatched is Start, and tells what the process and its descendants are refused.
+// Where the kernel has no supervisor for us (Report.Denials is false), it tells nothing.
+func (l *Launcher) StartWatched(argv0 string, argv []string, attr *syscall.ProcAttr, watch Watch) (pid int, err error) {
+	pid, err = l.start(argv0, argv, attr, &watch)
+	if watch.OnEnd != nil && (err != nil || len(l.observed) == 0) {
+		watch.OnEnd()
+	}
+	return pid, err
+}
+
+func (l *Launcher) start(argv0 string, argv []string, attr *syscall.ProcAttr, watch *Watch) (pid int, err error) {
 	if err := checkAttributes(attr); err != nil {
 		return 0, &SetupError{Stage: StageAttributes, Err: err}
 	}
@@ -43,16 +56,18 @@ func (l *Launcher) Start(argv0 string, argv []string, attr *syscall.ProcAttr) (p
 	if l.closed {
 		return 0, &SetupError{Stage: StageLauncher, Err: os.ErrClosed}
 	}
-	result := make(chan started, 1)
-	go onSpareThread(result, func() started {
-		if err := l.confineThread(); err != nil {
-			return started{err: err}
-		}
-		pid, err := syscall.ForkExec(argv0, argv, attr)
-		return started{pid: pid, err: err}
-	})
-	end := <-result
+	supervised := watch != nil && len(l.observed) > 0
+	end := l.threads.start(start{argv0: argv0, argv: argv, attr: attr, result: make(chan started, 1)}, supervised, l.confineThread)
+	if end.listener >= 0 {
+		l.supervise(end.listener, *watch)
+	}
 	return end.pid, end.err
+}
+
+// supervise gives a start's listener to a goroutine of its own.
+func (l *Launcher) supervise(listener int, watch Watch) {
+	s := newSupervisor(listener, l.decisions, l.names, watch)
+	go s.run() // ends with the last process that has the filter
 }
 
 // Report says what this launcher enforces.
@@ -66,57 +81,39 @@ func (l *Launcher) Close() error {
 		return nil
 	}
 	l.closed = true
+	l.threads.close()
 	return l.rules.close()
 }
 
-// onSpareThread runs fn on a thread that ends with it: the goroutine never
-// unlocks its thread, so Go destroys it instead of giving it to other goroutines. The one
-// thread that Go cannot destroy is the main one. Whoever lands there holds it until another
-// goroutine, which then cannot land there, has done the work.
-func onSpareThread(result chan<- started, fn func() started) {
-	runtime.LockOSThread()
-	if unix.Gettid() != unix.Getpid() {
-		result <- fn()
-		return
-	}
-	inner := make(chan started, 1)
-	go func() {
-		runtime.LockOSThread()
-		if unix.Gettid() == unix.Getpid() {
-			runtime.UnlockOSThread()
-			inner <- started{err: &SetupError{Stage: StageThread, Err: errors.New("the main thread cannot be confined")}}
-			return
-		}
-		inner <- fn()
-	}()
-	result <- <-inner
-	runtime.UnlockOSThread()
-}
-
 // confineThread restricts the calling thread for good, the filter last because it
-// refuses some of what comes before it.
-func (l *Launcher) confineThread() error {
+// refuses some of what comes before it. It returns the supervisor's listener, or -1.
+func (l *Launcher) confineThread(supervised bool) (listener int, err error) {
 	if err := dropThreadCapabilities(); err != nil {
-		return &SetupError{Stage: StageCapabilities, Err: err}
+		return -1, &SetupError{Stage: StageCapabilities, Err: err}
 	}
 	if !l.noNewPrivs {
-		return nil
+		return -1, nil
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return &SetupError{Stage: StageNoNewPrivs, Err: err}
+		return -1, &SetupError{Stage: StageNoNewPrivs, Err: err}
 	}
 	if l.rules.fd >= 0 {
 		if err := llsyscall.LandlockRestrictSelf(l.rules.fd, l.rules.flags); err != nil {
-			return &SetupError{Stage: StageLandlock, Err: err}
+			return -1, &SetupError{Stage: StageLandlock, Err: err}
 		}
 	}
-	if len(l.program) == 0 {
-		return nil
+	switch {
+	case supervised:
+		listener, err = installListener(l.observed, l.notifyFlags)
+	case len(l.program) > 0:
+		listener, err = -1, installFilter(l.program)
+	default:
+		listener = -1
 	}
-	if err := installFilter(l.program); err != nil {
-		return &SetupError{Stage: StageSeccomp, Err: err}
+	if err != nil {
+		return -1, &SetupError{Stage: StageSeccomp, Err: err}
 	}
-	return nil
+	return listener, nil
 }
 
 func installFilter(program []unix.SockFilter) error {

@@ -260,7 +260,9 @@ func BenchmarkStart(b *testing.B) {
 	variants := []struct {
 		name  string
 		start startFunc
-	}{{"bare", syscall.ForkExec}, {"sandboxed", launcher.Start}}
+	}{{"bare", syscall.ForkExec}, {"sandboxed", launcher.Start}, {"watched", func(argv0 string, argv []string, attr *syscall.ProcAttr) (int, error) {
+		return launcher.StartWatched(argv0, argv, attr, Watch{OnDenial: func(Denial) {}})
+	}}}
 	for _, variant := range variants {
 		b.Run(variant.name, func(b *testing.B) {
 			for b.Loop() {

@@ -21,6 +21,9 @@ type Report struct {
 	LandlockABI int `json:"landlockABI"`
 	// Seccomp says that the filter is installed.
 	Seccomp bool `json:"seccomp"`
+	// Denials says that what the filter refuses is observed, so that a command about which
+	// there is no Denial was refused nothing by it.
+	Denials bool `json:"denials"`
 	// Network is the network mode that holds; it is never wider than the policy's unless NotEnforced says so.
 	Network string `json:"network"`
 	// Enforced says that every part of the policy is enforced.

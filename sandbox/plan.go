@@ -71,6 +71,13 @@ func (p *plan) planKernel(policy Policy, caps Capabilities) {
 	}
 	if !caps.Seccomp {
 		p.gap("seccomp", "false", "the kernel or the container refuses filters, so that no rule about the network or system calls holds")
+		return
+	}
+	switch {
+	case caps.NotifyTaken:
+		p.note("denials are not observed: a supervisor above this process has taken the kernel's only place for one; the filter refuses the same calls itself")
+	case !caps.UserNotify:
+		p.note("denials are not observed: the kernel has no supervisor for filters; the filter refuses the same calls itself")
 	}
 }
 

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"runtime"
 	"unsafe"
 
@@ -8,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Probe asks the kernel what it offers. It changes nothing.
+// Probe asks the kernel what it offers. It changes nothing that lasts: whether a
+// supervisor is possible is tried on a thread that ends with the attempt.
 func Probe() Capabilities {
 	caps := Capabilities{Arch: runtime.GOARCH, UID: unix.Geteuid()}
 	if abi, err := llsyscall.LandlockGetABIVersion(); err == nil {
@@ -21,7 +23,11 @@ func Probe() Capabilities {
 	caps.NoNewPrivs = err == nil
 	_, known := architectures[runtime.GOARCH]
 	caps.Seccomp = known && actionAvailable(unix.SECCOMP_RET_ERRNO) && actionAvailable(unix.SECCOMP_RET_KILL_PROCESS)
-	caps.UserNotify = known && actionAvailable(unix.SECCOMP_RET_USER_NOTIF)
+	if caps.Seccomp && actionAvailable(unix.SECCOMP_RET_USER_NOTIF) {
+		flags, err := listenerFlags()
+		caps.UserNotify, caps.NotifyFlags = err == nil, flags
+		caps.NotifyTaken = errors.Is(err, unix.EBUSY)
+	}
 	if sets, err := threadCapabilities(); err == nil {
 		caps.EffectiveCaps = uint64(sets[0].Effective) | uint64(sets[1].Effective)<<32
 	}

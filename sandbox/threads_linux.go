@@ -1,0 +1,181 @@
+package sandbox
+
+import (
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// start is one process to start; exactly one answer is sent to result.
+type start struct {
+	argv0  string
+	argv   []string
+	attr   *syscall.ProcAttr
+	result chan started
+}
+
+// started is what a start ended with.
+type started struct {
+	pid int
+	// listener is the supervisor's, or -1.
+	listener int
+	err      error
+}
+
+// confine restricts the calling thread for good and returns the supervisor's listener, or -1.
+type confine func(supervised bool) (listener int, err error)
+
+// keptThread is a confined thread that waits for the next start.
+type keptThread struct {
+	supervised bool
+	next       chan start
+}
+
+// threads start the processes of one launcher. Each thread confines itself, starts one process and ends, so that no two
+// processes share what confines them. A thread whose start failed because no task could be made serves the next start
+// instead: at that limit Go could not make another thread, and would end the program. See docs/design/task-limit.md.
+type threads struct {
+	mu   sync.Mutex
+	kept []keptThread
+}
+
+func (t *threads) start(s start, supervised bool, c confine) started {
+	if next := t.take(supervised); next != nil {
+		next <- s
+	} else {
+		go onSpareThread(func() { t.run(s, supervised, c) })
+	}
+	return <-s.result
+}
+
+func (t *threads) take(supervised bool) chan start {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := slices.IndexFunc(t.kept, func(k keptThread) bool { return k.supervised == supervised })
+	if i < 0 {
+		return nil
+	}
+	next := t.kept[i].next
+	t.kept = slices.Delete(t.kept, i, i+1)
+	return next
+}
+
+func (t *threads) keep(supervised bool) chan start {
+	next := make(chan start, 1)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = append(t.kept, keptThread{supervised, next})
+	return next
+}
+
+// close ends the threads that wait. No start is going on.
+func (t *threads) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, k := range t.kept {
+		close(k.next)
+	}
+	t.kept = nil
+}
+
+// run is a thread's life.
+func (t *threads) run(s start, supervised bool, c confine) {
+	listener, err := c(supervised)
+	if err != nil {
+		s.result <- started{listener: -1, err: err}
+		return
+	}
+	for open := true; open; {
+		pid, err := syscall.ForkExec(s.argv0, s.argv, s.attr)
+		if err == nil {
+			s.result <- started{pid: pid, listener: listener}
+			reserve.used()
+			return
+		}
+		if err != syscall.EAGAIN { //nolint:errorlint // ForkExec returns the kernel's bare answer
+			s.result <- started{listener: -1, err: err}
+			break
+		}
+		next := t.keep(supervised)
+		s.result <- started{listener: -1, err: err}
+		s, open = <-next
+	}
+	if listener >= 0 {
+		_ = unix.Close(listener) // Nobody has the filter but this thread, which ends.
+	}
+	reserve.used()
+}
+
+// onSpareThread runs fn on a thread that ends with it: the goroutine never unlocks, so Go destroys the thread
+// instead of giving it to other goroutines. The one thread that Go cannot destroy is the main one: whoever lands there
+// holds it until another goroutine, which then cannot land there, has done the work.
+func onSpareThread(fn func()) {
+	runtime.LockOSThread()
+	if unix.Gettid() != unix.Getpid() {
+		fn()
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		onSpareThread(fn)
+	}()
+	<-done
+	runtime.UnlockOSThread()
+}
+
+// threadReserve keeps idle threads in Go's own store, because each start uses one up.
+type threadReserve struct {
+	mu   sync.Mutex
+	size int
+	left atomic.Int64
+}
+
+// reserve is one for the whole process, as the store is.
+var reserve threadReserve
+
+// ReserveThreads makes Go have that many idle threads, and keeps the reserve from running out: starts that work
+// use one each. Go ends the program when it needs a thread and the kernel refuses one, as it does when commands have
+// used up the tasks of their control group; with a reserve it need not ask. Call it once, before the first start.
+func ReserveThreads(n int) {
+	reserve.mu.Lock()
+	defer reserve.mu.Unlock()
+	reserve.size = n
+	reserve.fillLocked()
+}
+
+// used notes that a thread ends. Its own task is just about to be free, and a start has just worked: if ever there is
+// room for new threads, it is now.
+func (r *threadReserve) used() {
+	if r.left.Add(-1) > int64(r.size)/4 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.left.Load() <= int64(r.size)/4 {
+		r.fillLocked()
+	}
+}
+
+// fillLocked makes as many goroutines hold a thread each at the same moment; what they give back stays idle.
+func (r *threadReserve) fillLocked() {
+	var holding, done sync.WaitGroup
+	release := make(chan struct{})
+	holding.Add(r.size)
+	for range r.size {
+		done.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			holding.Done()
+			<-release
+		})
+	}
+	holding.Wait()
+	close(release)
+	done.Wait()
+	r.left.Store(int64(r.size))
+}
