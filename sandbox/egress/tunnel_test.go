@@ -1,0 +1,320 @@
+package egress
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// record is a TLS client's first message for a name, as the library makes it.
+func record(t testing.TB, name string) []byte {
+	t.Helper()
+	client, server := net.Pipe()
+	defer server.Close()
+	var group sync.WaitGroup
+	group.Go(func() {
+		tls.Client(client, &tls.Config{ServerName: name, InsecureSkipVerify: true}).Handshake()
+	})
+	defer group.Wait()
+	defer client.Close()
+	var header [5]byte
+	if _, err := io.ReadFull(server, header[:]); err != nil {
+		t.Fatal(err)
+	}
+	body := make([]byte, int(header[3])<<8|int(header[4]))
+	if _, err := io.ReadFull(server, body); err != nil {
+		t.Fatal(err)
+	}
+	return append(header[:], body...)
+}
+
+// split cuts a TLS record into several of a size, as a client may send it.
+func split(hello []byte, size int) []byte {
+	var out []byte
+	for body := hello[5:]; len(body) > 0; body = body[min(size, len(body)):] {
+		n := min(size, len(body))
+		out = append(out, hello[0], hello[1], hello[2], byte(n>>8), byte(n))
+		out = append(out, body[:n]...)
+	}
+	return out
+}
+
+// TestServerName sends first messages of TLS, and of what is none, through a tunnel.
+func TestServerName(t *testing.T) {
+	same, other := record(t, "www.web.example"), record(t, "evil.example")
+	cases := map[string]struct {
+		reason string
+		sent   []byte
+		want   Reason // of a refusal; "" if the server gets everything
+	}{
+		"same name":              {reason: "the common case", sent: same},
+		"same name, more behind": {reason: "nothing is lost", sent: append(bytes.Clone(same), "early data"...)},
+		"same name, fragments":   {reason: "a message may span records", sent: split(same, 7)},
+		"no name":                {reason: "addresses have none", sent: record(t, "")},
+		"other name":             {reason: "the server has several sites", sent: other, want: ReasonServerName},
+		"other name, fragments":  {reason: "a message may span records", sent: split(other, 1), want: ReasonServerName},
+		"denied name":            {reason: "deny wins", sent: record(t, "secret.web.example"), want: ReasonDenied},
+		"broken hello":           {reason: "a server may read what the proxy cannot", sent: append([]byte{22, 3, 1, 0, 8, 1, 0, 0, 4}, "junk"...), want: ReasonServerName},
+		"huge hello":             {reason: "bounded", sent: split(append([]byte{22, 3, 1, 0, 0, 1, 1, 0, 0}, make([]byte, 60000)...), 16384), want: ReasonServerName},
+		"half a hello":           {reason: "could be completed by nobody", sent: other[:100], want: ReasonServerName},
+		"not TLS":                {reason: "any protocol", sent: []byte("EHLO web.example\r\n")},
+		"nearly TLS":             {reason: "the second byte tells", sent: []byte{22, 4, 0, 0, 0, 1}},
+		"another TLS message":    {reason: "no hello", sent: []byte{22, 3, 1, 0, 4, 2, 0, 0, 0}},
+		"one byte":               {reason: "ends before it can be told", sent: []byte{22}},
+		"nothing":                {reason: "the client has nothing to say", sent: nil},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, Policy{AllowedDomains: []string{"**.web.example"}, DeniedDomains: []string{"secret.web.example"}}, Limits{})
+			got := make(chan []byte, 1)
+			w.serveRaw(443, func(conn *net.TCPConn) {
+				data, _ := io.ReadAll(conn)
+				got <- data
+				conn.Write([]byte("bye"))
+			})
+			conn, reader := w.tunnel("www.web.example:443")
+			conn.Write(c.sent)
+			conn.CloseWrite()
+			answer, _ := io.ReadAll(reader)
+			data := <-got
+			if c.want == "" {
+				if !bytes.Equal(data, c.sent) || string(answer) != "bye" {
+					t.Errorf("the server got %d bytes of %d, the client %q (%s)", len(data), len(c.sent), answer, c.reason)
+				}
+				return
+			}
+			if len(data) != 0 || !bytes.Equal(answer, accessDenied) {
+				t.Errorf("the server got %d bytes, the client %q, want nothing and an alert (%s)", len(data), answer, c.reason)
+			}
+			events := w.allEvents()
+			if len(events) != 2 || events[0].Verdict != Allowed || events[1].Verdict != Refused || events[1].Reason != c.want || events[1].Protocol != ProtocolConnect || events[1].Message == "" {
+				t.Errorf("events %+v, want the tunnel's and a refusal, %s (%s)", events, c.want, c.reason)
+			}
+		})
+	}
+}
+
+// TestServerNameWithARealClient sees what a TLS client makes of the refusal.
+func TestServerNameWithARealClient(t *testing.T) {
+	w := newWorld(t, Policy{AllowedDomains: []string{"web.example"}}, Limits{})
+	w.serveRaw(443, func(conn *net.TCPConn) { io.Copy(io.Discard, conn) })
+	conn, _ := w.tunnel("web.example:443")
+	err := tls.Client(conn, &tls.Config{ServerName: "evil.example"}).Handshake()
+	var alert tls.AlertError
+	if !errors.As(err, &alert) && (err == nil || !strings.Contains(err.Error(), "access denied")) {
+		t.Errorf("handshake: %v, want an alert", err)
+	}
+}
+
+// TestServerSpeaksFirst does not wait for the client's first bytes.
+func TestServerSpeaksFirst(t *testing.T) {
+	w := newWorld(t, Policy{AllowedDomains: []string{"web.example"}}, Limits{})
+	w.serveRaw(25, func(conn *net.TCPConn) {
+		io.WriteString(conn, "220 ready\r\n")
+		io.Copy(io.Discard, conn)
+	})
+	_, reader := w.tunnel("web.example:25")
+	if line, err := reader.ReadString('\n'); err != nil || line != "220 ready\r\n" {
+		t.Errorf("got %q, %v", line, err)
+	}
+}
+
+// TestHalfClose ends one direction after the other, in both orders, with much data in the one that is left.
+func TestHalfClose(t *testing.T) {
+	const size = 4 << 20
+	for name, clientFirst := range map[string]bool{"client first": true, "server first": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, Policy{AllowedDomains: []string{"web.example"}}, Limits{})
+			got := make(chan int64, 1)
+			w.serveRaw(9000, func(conn *net.TCPConn) {
+				if clientFirst {
+					n, _ := io.Copy(io.Discard, conn)
+					got <- n
+					conn.Write(make([]byte, size))
+					return
+				}
+				conn.Write(make([]byte, 10))
+				conn.CloseWrite()
+				n, _ := io.Copy(io.Discard, conn)
+				got <- n
+			})
+			conn, reader := w.tunnel("web.example:9000")
+			wantServer, wantClient := int64(10), int64(size)
+			if clientFirst {
+				conn.Write(make([]byte, 10))
+				conn.CloseWrite()
+			}
+			n, err := io.Copy(io.Discard, reader)
+			if !clientFirst {
+				wantServer, wantClient = size, 10
+				conn.Write(make([]byte, size))
+				conn.CloseWrite()
+			}
+			if server := <-got; err != nil || n != wantClient || server != wantServer {
+				t.Errorf("the client got %d bytes (%v), the server %d, want %d and %d", n, err, server, wantClient, wantServer)
+			}
+			if u := w.waitUsage(1)[0]; u.Sent != wantServer || u.Received != wantClient {
+				t.Errorf("usage %+v, want %d sent and %d received", u, wantServer, wantClient)
+			}
+		})
+	}
+}
+
+// TestResetIsPassedOn does not let the client take a broken stream for a whole one.
+func TestResetIsPassedOn(t *testing.T) {
+	w := newWorld(t, Policy{AllowedDomains: []string{"web.example"}}, Limits{})
+	w.serveRaw(9000, func(conn *net.TCPConn) {
+		io.WriteString(conn, "half")
+		io.ReadFull(conn, make([]byte, 1))
+		conn.SetLinger(0)
+	})
+	conn, reader := w.tunnel("web.example:9000")
+	io.ReadFull(reader, make([]byte, 4))
+	io.WriteString(conn, "x")
+	if _, err := io.ReadAll(reader); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("read: %v, want a reset", err)
+	}
+}
+
+// TestIdleTunnelEnds ends a tunnel in which nothing moves, and not one in which one direction does.
+func TestIdleTunnelEnds(t *testing.T) {
+	const idle = 300 * time.Millisecond
+	w := newWorld(t, Policy{AllowedDomains: []string{"web.example"}}, Limits{Idle: idle})
+	w.serveRaw(9000, func(conn *net.TCPConn) {
+		for range 10 { // longer in all than the idle time
+			if _, err := io.WriteString(conn, "."); err != nil {
+				return
+			}
+			time.Sleep(idle / 4)
+		}
+		io.Copy(io.Discard, conn)
+	})
+	_, reader := w.tunnel("web.example:9000")
+	got, err := io.ReadAll(reader)
+	if string(got) != ".........." || err == nil {
+		t.Errorf("got %q, %v, want ten dots and then a reset", got, err)
+	}
+	w.waitUsage(1)
+}
+
+// TestSlowClientsAreLetGo bounds the time to ask and the time between requests.
+func TestSlowClientsAreLetGo(t *testing.T) {
+	w := newWorld(t, Policy{AllowedDomains: []string{"web.example"}}, Limits{Head: 100 * time.Millisecond, KeepAlive: 100 * time.Millisecond})
+	w.serveHTTP(func(http.ResponseWriter, *http.Request) {})
+	if got := w.ask(""); got != "" {
+		t.Errorf("a client that asks nothing got %q", got)
+	}
+	if got := w.ask("GET http://web.example/ HTTP/1.1\r\nHost: web.example\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\n") || strings.Count(got, "HTTP/1.1") != 1 {
+		t.Errorf("a client that asks once got %q", got)
+	}
+	if events := w.allEvents(); len(events) != 1 {
+		t.Errorf("events %+v, want that of the request", events)
+	}
+}
+
+// TestTooManyConnections refuses the client above the limit, and serves again when one left.
+func TestTooManyConnections(t *testing.T) {
+	w := newWorld(t, Policy{AllowedDomains: []string{"web.example"}}, Limits{Connections: 2})
+	w.serveRaw(9000, func(conn *net.TCPConn) { io.Copy(io.Discard, conn) })
+	first, _ := w.tunnel("web.example:9000")
+	w.tunnel("web.example:9000")
+	answer, _ := io.ReadAll(w.connect())
+	if !strings.HasPrefix(string(answer), "HTTP/1.1 503 Service Unavailable (TooManyConnections)\r\n") {
+		t.Errorf("answer %q", answer)
+	}
+	if e := w.lastEvent(); e.Verdict != Refused || e.Reason != ReasonTooManyConnections || !e.Client.IsValid() {
+		t.Errorf("event %+v", e)
+	}
+	first.Close()
+	w.waitUsage(1)
+	w.eventually("a place", func() bool {
+		conn := w.connect()
+		fmt.Fprint(conn, "CONNECT web.example:9000 HTTP/1.0\r\n\r\n")
+		buffer := make([]byte, 12)
+		io.ReadFull(conn, buffer)
+		return string(buffer) == "HTTP/1.1 200"
+	})
+}
+
+// TestCloseLetsRequestsEnd closes a proxy with a request under way, which ends well, and a client that waits, which is let go.
+func TestCloseLetsRequestsEnd(t *testing.T) {
+	w := newWorld(t, Policy{AllowedDomains: []string{"web.example"}}, Limits{})
+	started, finish := make(chan bool), make(chan bool)
+	w.serveHTTP(func(rw http.ResponseWriter, _ *http.Request) {
+		close(started)
+		<-finish
+		io.WriteString(rw, "whole")
+	})
+	idle := w.connect()
+	busy := w.connect()
+	io.WriteString(busy, "GET http://web.example/ HTTP/1.1\r\nHost: web.example\r\n\r\n")
+	<-started
+	w.eventually("both clients", func() bool {
+		w.proxy.mu.Lock()
+		defer w.proxy.mu.Unlock()
+		return len(w.proxy.clients) == 2
+	})
+	closed := make(chan bool)
+	go func() {
+		defer close(closed)
+		w.proxy.Close(t.Context())
+	}()
+	if got, err := io.ReadAll(idle); len(got) != 0 || err != nil {
+		t.Errorf("the client that waits got %q, %v, want its end", got, err)
+	}
+	close(finish)
+	if got, err := io.ReadAll(busy); err != nil || !strings.HasSuffix(string(got), "\r\n\r\nwhole") || !strings.Contains(string(got), "Connection: close\r\n") {
+		t.Errorf("the client with a request got %q, %v", got, err)
+	}
+	<-closed
+	if conn, err := net.Dial("tcp", w.address.String()); err == nil {
+		conn.Close()
+		t.Error("the proxy still listens")
+	}
+}
+
+// TestCloseBreaksTunnels closes a proxy whose tunnel does not end.
+func TestCloseBreaksTunnels(t *testing.T) {
+	w := newWorld(t, Policy{AllowedDomains: []string{"web.example", "slow.example"}}, Limits{})
+	w.serveRaw(9000, func(conn *net.TCPConn) { io.Copy(io.Discard, conn) })
+	_, reader := w.tunnel("web.example:9000")
+	resolving := w.connect()
+	io.WriteString(resolving, "CONNECT slow.example:443 HTTP/1.0\r\n\r\n")
+	w.eventually("the look-up", func() bool { lookups, _ := w.asked(); return len(lookups) == 2 })
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	w.proxy.Close(ctx)
+	if got, err := io.ReadAll(reader); len(got) != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the tunnel got %q, %v, want its end", got, err)
+	}
+	if len(w.proxy.clients) != 0 {
+		t.Errorf("%d clients are left", len(w.proxy.clients))
+	}
+	w.waitUsage(1)
+}
+
+// TestInternalErrors keeps an error of the proxy's own within its connection.
+func TestInternalErrors(t *testing.T) {
+	w := newWorld(t, Policy{AllowedDomains: []string{"web.example"}}, Limits{})
+	rules := w.proxy.cfg.Rules
+	w.proxy.cfg.Rules = nil // a call of it panics
+	w.ask("CONNECT web.example:443 HTTP/1.0\r\n\r\n")
+	if e := w.lastEvent(); e.Verdict != Failed || e.Reason != ReasonInternal {
+		t.Errorf("event %+v", e)
+	}
+	w.proxy.cfg.Rules = rules
+	if got := w.ask("CONNECT evil.example:443 HTTP/1.0\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 403") {
+		t.Errorf("the next client got %q", got)
+	}
+}
