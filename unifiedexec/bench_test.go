@@ -256,7 +256,7 @@ func BenchmarkIdle(b *testing.B) {
 				time.Sleep(300 * time.Millisecond)
 				b.ReportMetric(float64(privateKB(b)-before)/64, "KB/process")
 				b.ReportMetric(float64(threads(b)), "threads")
-				if err := e.StopAll(context.Background()); err != nil {
+				if _, err := e.StopAll(context.Background(), -1); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -221,31 +221,45 @@ func (e *Engine) List() []Info {
 	return infos
 }
 
-// StopAll stops every process and what ended ones left behind; the engine keeps working.
-func (e *Engine) StopAll(ctx context.Context) error {
-	for _, run := range e.stopAll(ReasonStopped, "") {
-		select {
-		case <-run.done:
-		case <-ctx.Done():
-			return ctx.Err()
+// StopAll stops every process and what ended ones left behind, with a grace time as in Stop, and tells what it stopped.
+// The engine keeps working. ctx ends the wait, not the stopping.
+func (e *Engine) StopAll(ctx context.Context, grace time.Duration) ([]Info, error) {
+	stopped := e.stopAll(grace, ReasonStopped, "")
+	infos := make([]Info, 0, len(stopped))
+	for _, s := range stopped {
+		for _, end := range []<-chan struct{}{s.run.done, s.process.done} {
+			select {
+			case <-end:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		if !s.process.entry.hidden {
+			infos = append(infos, s.process.Info())
 		}
 	}
-	return nil
+	return infos, nil
+}
+
+// stopped is a process whose end began, and the ladder that ends it.
+type stopped struct {
+	process *Process
+	run     *stopping
 }
 
 // stopAll begins to stop what runs or left something behind, with one look at what that is.
-func (e *Engine) stopAll(reason ExitReason, message string) []*stopping {
+func (e *Engine) stopAll(grace time.Duration, reason ExitReason, message string) []stopped {
 	procs := e.table.all()
 	left := claims(procs, liveProcesses())
-	var runs []*stopping
+	var all []stopped
 	for _, p := range procs {
 		if _, ended := p.Exit(); ended && len(left[p]) == 0 {
 			continue
 		}
-		run, _ := p.beginStop(-1, reason, message)
-		runs = append(runs, run)
+		run, _ := p.beginStop(grace, reason, message)
+		all = append(all, stopped{process: p, run: run})
 	}
-	return runs
+	return all
 }
 
 // closeMargin is what Close takes beyond the grace time to see that what it killed is gone.
@@ -283,8 +297,8 @@ func (e *Engine) shutDown() {
 	for _, p := range procs {
 		p.log.release()
 	}
-	for _, run := range e.stopAll(ReasonEngineStopped, "the engine stopped") {
-		<-run.done
+	for _, s := range e.stopAll(-1, ReasonEngineStopped, "the engine stopped") {
+		<-s.run.done
 	}
 	if engines.Add(-1) == 0 {
 		// While another engine is open, a stray might be its.

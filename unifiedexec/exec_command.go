@@ -30,7 +30,7 @@ func (e *Engine) ExecCommand(ctx context.Context, r ExecCommandRequest) (Result,
 	}
 	defer p.leave()
 	defer e.keepState(p, false)
-	return call.collect(ctx, p)
+	return call.collect(ctx, p, nil)
 }
 
 // WriteStdin feeds or polls a process that ExecCommand left running, or that Start began.
@@ -55,27 +55,51 @@ func (e *Engine) WriteStdin(ctx context.Context, r WriteStdinRequest) (Result, e
 	if _, err := e.table.use(r.ProcessID); err != nil {
 		return Result{}, err
 	}
-	if err := p.feed(ctx, r.Chars, r.CloseStdin); err != nil {
+	fed, err := p.feed(ctx, r.Chars, r.CloseStdin)
+	if err != nil {
 		return Result{}, err
 	}
-	return call.collect(ctx, p)
+	return call.collect(ctx, p, fed)
 }
 
-// feed writes or interrupts. A process that ended meanwhile is no error: its end is the answer.
-func (p *Process) feed(ctx context.Context, chars string, eof bool) error {
+// maxUnread is how much input of calls may wait for a process that does not read.
+const maxUnread = 1 << 20
+
+// feed writes or interrupts, and returns what the process has not read yet, or nil.
+func (p *Process) feed(ctx context.Context, chars string, eof bool) (*piece, error) {
 	if chars == interruptKey && p.terminal == nil {
 		if err := p.signalGroup(unix.SIGINT); err != nil {
-			return err
+			return nil, err
 		}
 		chars = ""
 	}
+	var fed *piece
 	var err error
 	if chars != "" {
-		_, err = p.Write(ctx, []byte(chars))
+		fed, err = p.feedChars(chars)
 	}
 	if eof && err == nil {
 		err = p.CloseStdin()
 	}
+	return fed, p.forgiveEnd(ctx, err)
+}
+
+func (p *Process) feedChars(chars string) (*piece, error) {
+	if !p.takesInput() {
+		return nil, ErrStdinClosed
+	}
+	if unread := p.input.queued(); unread > 0 && unread+len(chars) > maxUnread {
+		return nil, &FieldError{Field: "chars", Problem: fmt.Sprintf("%d bytes of earlier input still wait to be read, and at most %d may", unread, maxUnread)}
+	}
+	piece := p.input.put([]byte(chars), nil)
+	if piece.done == nil {
+		return nil, piece.err
+	}
+	return piece, nil
+}
+
+// forgiveEnd drops the error of a write to a process that ended meanwhile: its end is the answer.
+func (p *Process) forgiveEnd(ctx context.Context, err error) error {
 	if errors.Is(err, ErrStdinClosed) && p.endsNow(ctx) {
 		return nil
 	}
@@ -147,17 +171,44 @@ func (e *Engine) newCall(yieldMS *int64, unset, shortest, longest time.Duration,
 	return c, nil
 }
 
-// collect waits for the end or the yield time and takes what was written since the last result.
-func (c call) collect(ctx context.Context, p *Process) (Result, error) {
+// collect waits for the end or the yield time and takes what was written since the last result. While the process has
+// not read what it was fed, that is waited for too: how it was refused is the caller's to know.
+func (c call) collect(ctx context.Context, p *Process, fed *piece) (Result, error) {
 	began := time.Now()
-	interrupted, err := c.engine.waits.until(ctx, p.done, c.yield)
-	if err != nil {
-		return Result{}, err
+	wait := c.engine.waits.begin()
+	defer wait.end()
+	interrupted := false
+	var err error
+	if fed != nil {
+		if interrupted, err = c.awaitFed(ctx, wait, p, fed); err != nil {
+			return Result{}, err
+		}
+		if left := p.input.queued(); left > 0 {
+			c.notices = append(c.notices, fmt.Sprintf("%d bytes of input wait for the command to read them", left))
+		}
+	}
+	if !interrupted {
+		if interrupted, err = wait.until(ctx, p.done, c.yield); err != nil {
+			return Result{}, err
+		}
 	}
 	if interrupted {
 		c.notices = append(c.notices, "the wait was interrupted; the command goes on")
 	}
 	return c.take(p, began), nil
+}
+
+// awaitFed waits within the yield time until the process has what it was fed.
+func (c call) awaitFed(ctx context.Context, wait *wait, p *Process, fed *piece) (interrupted bool, err error) {
+	if interrupted, err = wait.until(ctx, fed.done, c.yield); err != nil {
+		return false, err
+	}
+	select {
+	case <-fed.done:
+		return interrupted, p.forgiveEnd(ctx, fed.err)
+	default:
+		return interrupted, nil
+	}
 }
 
 func (c call) take(p *Process, began time.Time) Result {

@@ -52,10 +52,13 @@ type Process struct {
 	// cause is why the engine ended it; empty when it did not.
 	cause        ExitReason
 	causeMessage string
-	inputClosed  bool
 	exit         *ExitRecord
 	stop         *stopping
 	deadline     *time.Timer
+
+	// feeds are the inputs of clients that may come back, the most recently used last.
+	feedsMu sync.Mutex
+	feeds   []*Feed
 
 	// entry is guarded by the table.
 	entry entry
@@ -87,7 +90,7 @@ func (p *Process) Info() Info {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	info.StdinOpen = p.input != nil && !p.input.fed && !p.inputClosed && p.exit == nil
+	info.StdinOpen = p.takesInputLocked()
 	if p.exit != nil {
 		rec := *p.exit
 		info.State, info.Exit = StateExited, &rec
@@ -98,44 +101,42 @@ func (p *Process) Info() Info {
 // NewReader makes a cursor into the output. Close it.
 func (p *Process) NewReader(o ReaderOptions) *Reader { return p.log.newReader(o) }
 
-// Write feeds the terminal or the open stdin. It blocks while the process does not read; ctx ends that.
-func (p *Process) Write(ctx context.Context, data []byte) (int, error) {
+// takesInput is whether what is written may still be read.
+func (p *Process) takesInput() bool {
 	p.mu.Lock()
-	open := p.input != nil && !p.input.fed && !p.inputClosed && p.exit == nil
-	p.mu.Unlock()
-	if !open {
+	defer p.mu.Unlock()
+	return p.takesInputLocked()
+}
+
+func (p *Process) takesInputLocked() bool {
+	return p.input != nil && !p.input.fed && p.exit == nil && p.input.open()
+}
+
+// Write feeds the terminal or the open stdin. It blocks while the process does not read; ctx ends that, and what was
+// not written by then never is.
+func (p *Process) Write(ctx context.Context, data []byte) (int, error) {
+	if !p.takesInput() {
 		return 0, ErrStdinClosed
 	}
 	return p.input.write(ctx, data)
 }
 
-// endOfFile is the character that ends the input of a terminal in its default mode.
-const endOfFile = 4
+// The characters that mean something to a terminal in its default mode.
+const (
+	interruptByte = 3
+	endOfFile     = 4
+)
 
-// CloseStdin ends the input: it closes the pipe, or types the terminal's end-of-file character, after
-// which the terminal still takes input. Closing twice is no error.
+// CloseStdin ends the input after what was written before: it closes the pipe, or types the terminal's end-of-file
+// character, after which the terminal still takes input. Closing twice is no error.
 func (p *Process) CloseStdin() error {
 	if p.input == nil || p.input.fed {
 		return ErrStdinClosed
 	}
-	if p.terminal != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_, err := p.Write(ctx, []byte{endOfFile})
-		return err
+	if p.terminal != nil && !p.takesInput() {
+		return ErrStdinClosed
 	}
-	p.closeInput()
-	return nil
-}
-
-func (p *Process) closeInput() {
-	p.mu.Lock()
-	first := !p.inputClosed
-	p.inputClosed = true
-	p.mu.Unlock()
-	if first && p.input != nil {
-		p.input.close()
-	}
+	return p.input.putEnd().atOnce()
 }
 
 // Resize changes the terminal's size.
@@ -189,9 +190,10 @@ func (e *Engine) newProcess(id int32, plan plan, l launched) *Process {
 	}
 	switch {
 	case l.terminal != nil:
-		p.input = newInput(l.terminal, true, false)
+		p.input = newInput(l.terminal, true, false, e.running.Go)
+		p.input.press = p.terminalInterrupt
 	case l.input != nil:
-		p.input = newInput(l.input, false, plan.stdin == StdinData)
+		p.input = newInput(l.input, false, plan.stdin == StdinData, e.running.Go)
 	}
 	return p
 }
@@ -202,11 +204,9 @@ func (p *Process) begin(plan plan) {
 		p.engine.running.Go(pump.run)
 	}
 	if plan.stdin == StdinData {
-		p.engine.running.Go(func() {
-			// Whoever stops reading early does not want the rest.
-			_, _ = p.input.write(context.Background(), plan.data)
-			p.closeInput()
-		})
+		// Whoever stops reading early does not want the rest.
+		p.input.put(plan.data, nil)
+		p.input.putEnd()
 	}
 	if plan.timeout > 0 {
 		p.mu.Lock()
@@ -236,7 +236,7 @@ func (p *Process) run() {
 	rec.MaxRSS = usage.Maxrss << 10
 	p.pidfd.Close()
 	if p.input != nil && !p.input.fed {
-		p.closeInput()
+		p.input.close()
 	}
 	p.mu.Lock()
 	p.exit = &rec

@@ -8,8 +8,11 @@ import (
 	"time"
 )
 
-// defaultRunTimeout is the life of a command that is run to its end.
-const defaultRunTimeout = 10 * time.Second
+// The life of a command that is run to its end: an agent's, and a person's own.
+const (
+	defaultRunTimeout       = 10 * time.Second
+	defaultUserShellTimeout = time.Hour
+)
 
 // ExecOneShot runs a command of the tool to its end: it cannot be fed or polled, and its timeout (0 means 10 seconds)
 // is its life. What it wrote until then is in the result. When ctx ends first the command is stopped too, and the error is ctx's.
@@ -61,9 +64,11 @@ func (p *Process) finish(ctx context.Context) error {
 
 // RunRequest is a command whose output is wanted in two pieces.
 type RunRequest struct {
-	// Command.Timeout 0 means 10 seconds here, unless NoTimeout says that there is none.
+	// Command.Timeout 0 means 10 seconds here, and one hour with UserShell, unless NoTimeout says that there is none.
 	Command   Command
 	NoTimeout bool
+	// UserShell says that the command is a person's own and not an agent's.
+	UserShell bool
 	// StreamBytes is how much of each stream is kept, from its beginning; 0 means 1 MiB, negative means everything.
 	StreamBytes int
 }
@@ -89,9 +94,7 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunResult, error) {
 	if r.Command.Stdin == StdinOpen {
 		return RunResult{}, &FieldError{Field: "stdin", Problem: "nobody could write to a command that runs to its end"}
 	}
-	if r.Command.Timeout == 0 && !r.NoTimeout {
-		r.Command.Timeout = defaultRunTimeout
-	}
+	r.Command.Timeout = r.timeout()
 	began := time.Now()
 	p, reader, err := e.StartReading(ctx, r.Command, ReaderOptions{Lossless: true})
 	if err != nil {
@@ -111,6 +114,16 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunResult, error) {
 	out.Exit, _ = p.Exit()
 	out.Code, out.TimedOut = out.Exit.Code, out.Exit.Reason == ReasonTimedOut
 	return out, nil
+}
+
+func (r RunRequest) timeout() time.Duration {
+	switch {
+	case r.Command.Timeout != 0 || r.NoTimeout:
+		return r.Command.Timeout
+	case r.UserShell:
+		return defaultUserShellTimeout
+	}
+	return defaultRunTimeout
 }
 
 func (r RunRequest) keep() int {

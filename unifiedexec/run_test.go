@@ -167,19 +167,19 @@ func TestPauseStopsTheClock(t *testing.T) {
 		second()
 	})
 	began := time.Now()
-	interrupted, err := w.until(testContext(t), nil, 500*time.Millisecond)
+	interrupted, err := w.begin().until(testContext(t), nil, 500*time.Millisecond)
 	if took := time.Since(began); interrupted || err != nil || took < 1600*time.Millisecond {
 		t.Errorf("%v %v after %s", interrupted, err, took)
 	}
 	wg.Wait()
 	began = time.Now()
-	if _, err := w.until(testContext(t), nil, 300*time.Millisecond); err != nil || time.Since(began) < 300*time.Millisecond {
+	if _, err := w.begin().until(testContext(t), nil, 300*time.Millisecond); err != nil || time.Since(began) < 300*time.Millisecond {
 		t.Errorf("%v after %s", err, time.Since(began))
 	}
 	defer e.Pause()()
 	done := make(chan struct{})
 	close(done)
-	if _, err := w.until(testContext(t), done, time.Millisecond); err != nil {
+	if _, err := w.begin().until(testContext(t), done, time.Millisecond); err != nil {
 		t.Error("a paused wait does not end with its process")
 	}
 }

@@ -98,7 +98,7 @@ func TestTableFull(t *testing.T) {
 	if _, err := e.ExecCommand(testContext(t), ExecCommandRequest{Command: Command{Script: "true"}}); !errors.Is(err, ErrTableFull) {
 		t.Errorf("error %v", err)
 	}
-	if err := e.StopAll(testContext(t)); err != nil {
+	if _, err := e.StopAll(testContext(t), -1); err != nil {
 		t.Fatal(err)
 	}
 	for _, info := range e.List() {

@@ -72,34 +72,41 @@ func (w *waits) clock() (paused time.Duration, stands bool, changed <-chan struc
 	return paused, w.pauses > 0, w.changed
 }
 
-func (w *waits) enter() (interrupted <-chan struct{}) {
+// wait is the wait of one call, with one clock for everything that it waits for.
+type wait struct {
+	waits     *waits
+	began     time.Time
+	before    time.Duration
+	interrupt <-chan struct{}
+}
+
+// begin starts the clock of a call; end ends its wait.
+func (w *waits) begin() *wait {
+	paused, _, _ := w.clock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.active++
-	return w.interrupted
+	return &wait{waits: w, began: time.Now(), before: paused, interrupt: w.interrupted}
 }
 
-func (w *waits) leave() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.active--
+func (t *wait) end() {
+	t.waits.mu.Lock()
+	defer t.waits.mu.Unlock()
+	t.waits.active--
 }
 
-// until waits for done, at most for a time in which pauses do not count. An interrupt ends it early and is told.
-func (w *waits) until(ctx context.Context, done <-chan struct{}, most time.Duration) (interrupted bool, err error) {
-	interrupt := w.enter()
-	defer w.leave()
-	began := time.Now()
-	before, _, _ := w.clock()
+// until waits for done, at most until a time after the beginning in which pauses do not count. An interrupt ends it
+// early and is told.
+func (t *wait) until(ctx context.Context, done <-chan struct{}, most time.Duration) (interrupted bool, err error) {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	for {
-		paused, stands, changed := w.clock()
+		paused, stands, changed := t.waits.clock()
 		expired := timer.C
 		if stands {
 			expired = nil
 		} else {
-			timer.Reset(most - time.Since(began) + paused - before)
+			timer.Reset(most - time.Since(t.began) + paused - t.before)
 		}
 		select {
 		case <-done:
@@ -107,7 +114,7 @@ func (w *waits) until(ctx context.Context, done <-chan struct{}, most time.Durat
 		case <-expired:
 			return false, nil
 		case <-changed:
-		case <-interrupt:
+		case <-t.interrupt:
 			return true, nil
 		case <-ctx.Done():
 			return false, ctx.Err()

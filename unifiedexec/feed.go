@@ -1,0 +1,140 @@
+package unifiedexec
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// maxFeeds is how many feeds a process remembers; the least recently used that nobody watches goes first.
+const maxFeeds = 64
+
+// Feed is the input of one client that may lose its connection in the midst of it. Every byte has an offset, counted
+// from the client's first, and is taken once, however often it is sent.
+type Feed struct {
+	process *Process
+	name    string
+
+	mu sync.Mutex
+	// queued counts the bytes that need not be sent again, taken those that the process has.
+	queued, taken uint64
+	// ended is set once the client's end was put; closed once the process takes no more.
+	ended, closed bool
+	watchers      []chan struct{}
+}
+
+// Feed finds the feed of a name, or makes it; known tells which. An empty name is nobody's: its feed is forgotten.
+func (p *Process) Feed(name string) (feed *Feed, known bool) {
+	p.feedsMu.Lock()
+	defer p.feedsMu.Unlock()
+	i := slices.IndexFunc(p.feeds, func(f *Feed) bool { return f.name == name })
+	if name == "" || i < 0 {
+		feed = &Feed{process: p, name: name}
+	} else {
+		feed, known = p.feeds[i], true
+		p.feeds = slices.Delete(p.feeds, i, i+1)
+	}
+	if name == "" {
+		return feed, false
+	}
+	p.feeds = append(p.feeds, feed)
+	if len(p.feeds) > maxFeeds {
+		if i := slices.IndexFunc(p.feeds, (*Feed).unwatched); i >= 0 {
+			p.feeds = slices.Delete(p.feeds, i, i+1)
+		}
+	}
+	return feed, known
+}
+
+func (f *Feed) unwatched() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.watchers) == 0
+}
+
+// Put gives data that begins at an offset, and the end of the input when nothing follows it; data then belongs to the
+// engine. What was taken before is passed over. It waits, until ctx ends, only while much of what was given is not
+// read. ErrStdinClosed says that the process takes no input any more.
+func (f *Feed) Put(ctx context.Context, offset uint64, data []byte, end bool) error {
+	in := f.process.input
+	if in == nil || in.fed {
+		return ErrStdinClosed
+	}
+	if err := in.awaitRoom(ctx); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	last := offset + uint64(len(data))
+	switch {
+	case offset > f.queued:
+		return &FieldError{Field: "input.offset", Value: fmt.Sprint(offset), Problem: fmt.Sprintf("leaves a hole: the input was taken up to %d", f.queued)}
+	case f.ended && last > f.queued:
+		return &FieldError{Field: "input.data", Problem: fmt.Sprintf("goes on after the input's end at %d", f.queued)}
+	}
+	if last > f.queued {
+		f.putLocked(data[f.queued-offset:])
+	}
+	if end && !f.ended {
+		f.ended = true
+		f.process.input.putEnd()
+	}
+	if f.closed && last > f.taken {
+		return ErrStdinClosed
+	}
+	return nil
+}
+
+func (f *Feed) putLocked(data []byte) {
+	f.queued += uint64(len(data))
+	if !f.process.takesInput() {
+		f.closed = true
+		f.tellLocked()
+		return
+	}
+	if piece := f.process.input.put(data, f.told); piece.done == nil {
+		f.tookLocked(piece)
+	}
+}
+
+func (f *Feed) told(p *piece) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tookLocked(p)
+}
+
+func (f *Feed) tookLocked(p *piece) {
+	f.taken += uint64(p.written)
+	f.closed = f.closed || p.err != nil
+	f.tellLocked()
+}
+
+func (f *Feed) tellLocked() {
+	for _, watcher := range f.watchers {
+		select {
+		case watcher <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Taken tells how many bytes the process has, and whether it takes no more.
+func (f *Feed) Taken() (bytes uint64, closed bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.taken, f.closed
+}
+
+// Watch returns a channel that gets an element when Taken may have changed, until stop is called.
+func (f *Feed) Watch() (changed <-chan struct{}, stop func()) {
+	watcher := make(chan struct{}, 1)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.watchers = append(f.watchers, watcher)
+	return watcher, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.watchers = slices.DeleteFunc(f.watchers, func(w chan struct{}) bool { return w == watcher })
+	}
+}
