@@ -43,7 +43,15 @@ type threads struct {
 	kept []keptThread
 }
 
+// startsAtOnce is how many starts go on at the same time; Go makes one process at a time anyway. It bounds how many
+// threads they can want at once, which the reserve has to have.
+const startsAtOnce = 4
+
+var slots = make(chan struct{}, startsAtOnce)
+
 func (t *threads) start(s start, supervised bool, c confine) started {
+	slots <- struct{}{}
+	defer func() { <-slots }()
 	if next := t.take(supervised); next != nil {
 		next <- s
 	} else {
@@ -151,12 +159,12 @@ func ReserveThreads(n int) {
 // used notes that a thread ends. Its own task is just about to be free, and a start has just worked: if ever there is
 // room for new threads, it is now.
 func (r *threadReserve) used() {
-	if r.left.Add(-1) > int64(r.size)/4 {
+	if r.left.Add(-1) > int64(r.size)/2 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.left.Load() <= int64(r.size)/4 {
+	if r.left.Load() <= int64(r.size)/2 {
 		r.fillLocked()
 	}
 }

@@ -17,7 +17,7 @@ const (
 	roleLimited = "limited"
 	// lonelyUID has no other process, so that a limit on its processes counts only what the test starts.
 	lonelyUID = 64321
-	taskLimit = 60
+	taskLimit = 80
 )
 
 // TestTaskLimit fills the limit of tasks as a fork bomb does and goes on starting: each start has to be an error, and
@@ -47,7 +47,7 @@ func limitedMain() int {
 }
 
 func startAtTheLimit(s stage) error {
-	ReserveThreads(16)
+	ReserveThreads(24)
 	if err := unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: taskLimit, Max: taskLimit}); err != nil {
 		return err
 	}
@@ -62,9 +62,10 @@ func startAtTheLimit(s stage) error {
 			return fmt.Errorf("with room: %w", err)
 		}
 	}
+	// The main goroutine keeps its thread, so they end with this process, however it ends.
 	var fillers []int
 	for {
-		pid, err := syscall.ForkExec("/bin/sleep", []string{"sleep", "600"}, &syscall.ProcAttr{})
+		pid, err := syscall.ForkExec("/bin/sleep", []string{"sleep", "600"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}})
 		if errors.Is(err, unix.EAGAIN) {
 			break
 		}
