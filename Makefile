@@ -8,7 +8,10 @@ MAKEFLAGS += --no-print-directory
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X execsession.dev/agentd.Version=$(VERSION) -X main.version=$(VERSION)
-TOOL := go tool -modfile=hack/tools.mod
+# One way to compile for everything but the race detector, so that a package is compiled once: static, and trimmed of
+# the checkout's path, so that another clone finds it in the cache.
+export CGO_ENABLED := 0
+export GOFLAGS := $(shell go env GOFLAGS 2>/dev/null) -trimpath
 CLUSTER_CONFIG := $(CURDIR)/bin/cluster/admin.conf
 GENERATED := api config/crd charts/execsession/templates/crds agentd/wire
 
@@ -28,7 +31,7 @@ help: ## List the targets
 .PHONY: build
 build: ## Build manager, agentd and kubectl-execsession into bin/
 	@echo "building manager, agentd and kubectl-execsession (minutes the first time)"
-	@CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
+	@go build -tags grpcnotrace -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
 
 .PHONY: generate
 generate: ## Generate deepcopy functions, CRDs and the wire protocol's code
@@ -47,7 +50,7 @@ verify: generate ## Fail if generated files or go.mod are out of date
 .PHONY: lint
 lint: ## Run the linters of .golangci.yml
 	@echo "linting (minutes the first time)"
-	@CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath" go tool -modfile=hack/golangci.mod golangci-lint run ./...
+	@go tool -modfile=hack/golangci.mod golangci-lint run ./...
 
 ##@ Cluster
 
@@ -56,6 +59,10 @@ cluster-up: ## Build (cached) and boot the one-node cluster; prints the KUBECONF
 	@go run ./hack/cluster up
 	@eval "$$(go run ./hack/cluster env)"; mkdir -p bin; ln -sfn "$$KUBEBUILDER_ASSETS/kubectl" "$$KUBEBUILDER_ASSETS/helm" bin/
 	@echo 'export PATH=$(CURDIR)/bin:$$PATH'
+
+.PHONY: cluster-status
+cluster-status: ## Say what runs and whether it is healthy
+	@go run ./hack/cluster status
 
 .PHONY: cluster-down
 cluster-down: ## Stop the cluster and remove its state
@@ -82,6 +89,10 @@ env: ## Print the variables to work with the cluster by hand: eval "$(make -s en
 .PHONY: test
 test: build ## Run everything that must pass, on a real cluster; prints what was skipped and why
 	@hack/test.sh
+
+.PHONY: bench
+bench: build ## Measure the product beside a floor of the same run, with flags of your own in BENCH="..."; writes bench/results.json
+	@CGO_ENABLED=0 go run -trimpath -tags grpcnotrace ./test/bench $(BENCH)
 
 .PHONY: dockerfile
 dockerfile: ## Prove the Dockerfile with buildah on a builder image made from this machine's Go

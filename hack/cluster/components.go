@@ -2,11 +2,8 @@ package main
 
 import "strings"
 
-// The versions that binaries report; they repeat components/go.mod, and a test holds them to that.
-const (
-	kubernetesVersion = "v1.37.2"
-	kubeRouterVersion = "v2.1.0"
-)
+// kubernetesVersion is what the components report; it repeats components/go.mod, and a test holds it to that.
+const kubernetesVersion = "v1.37.2"
 
 // program is a component and the package it is built from.
 type program struct {
@@ -27,7 +24,7 @@ var programs = []program{
 	{name: "helm", pkg: "helm.sh/helm/v3/cmd/helm"},
 	{name: "coredns", pkg: "./coredns"},
 	{name: "provisioner", pkg: "./provisioner"},
-	{name: "kube-router", pkg: "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"},
+	{name: "kube-router", pkg: "./kube-router"},
 	{name: "containerd", pkg: "github.com/containerd/containerd/v2/cmd/containerd"},
 	{name: "containerd-shim-runc-v2", pkg: "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"},
 	{name: "ctr", pkg: "github.com/containerd/containerd/v2/cmd/ctr"},
@@ -36,14 +33,12 @@ var programs = []program{
 
 // buildFlags are the arguments of go build that name neither a package nor a file.
 func buildFlags(cgo bool) []string {
-	// A variable of a package that a binary does not contain is ignored, so all share the settings. Unset, clients
-	// see a server of version 0.0.0.
+	// Unset, clients see a server of version 0.0.0. Binaries without that package ignore it.
 	linker := strings.Join([]string{
 		"-s -w",
 		"-X k8s.io/component-base/version.gitVersion=" + kubernetesVersion,
 		"-X k8s.io/component-base/version.gitMajor=1",
 		"-X k8s.io/component-base/version.gitMinor=37",
-		"-X github.com/cloudnativelabs/kube-router/v2/pkg/version.Version=" + kubeRouterVersion,
 	}, " ")
 	flags := []string{"-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags=" + linker}
 	if cgo {

@@ -45,6 +45,6 @@ buildah push --quiet --signature-policy "$work/policy.json" execsession.dev/exec
     "docker-archive:$work/dockerfile.tar:execsession.dev/execsession:dev"
 
 say "comparing with the image of hack/images"
-(cd "$checkout" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$work/" ./cmd/manager ./cmd/agentd)
+(cd "$checkout" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags="-s -w" -o "$work/" ./cmd/manager ./cmd/agentd)
 "$images" product -manager "$work/manager" -agentd "$work/agentd" -o "$work/product.tar"
 "$images" compare "$work/product.tar" "$work/dockerfile.tar"
