@@ -14,14 +14,14 @@ var clusterRanges = []Range{
 	{Prefix: netip.MustParsePrefix("44.0.0.10/32"), Name: "the API server"},
 }
 
-func mustCompile(t testing.TB, policy Policy) *Rules {
-	t.Helper()
+func mustCompile(tb testing.TB, policy Policy) *Rules {
+	tb.Helper()
 	if policy.Methods == "" {
 		policy.Methods = FullMethods
 	}
 	rules, err := Compile(policy, clusterRanges)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return rules
 }

@@ -23,7 +23,6 @@ func Environ(proxy netip.AddrPort) []string {
 		{"FTP_PROXY", viaSOCKS},
 		{"NO_PROXY", none},
 		{"NPM_CONFIG_PROXY", viaHTTP},
-		{"NPM_CONFIG_HTTP_PROXY", viaHTTP},
 		{"NPM_CONFIG_HTTPS_PROXY", viaHTTP},
 		{"NPM_CONFIG_NOPROXY", none},
 	} {

@@ -26,14 +26,14 @@ type exchange struct {
 	client  *client
 	up      *endpoint
 	event   Event
-	head    head
+	head    *head
 	request *http.Request
 	body    *pacedBody
 }
 
 // exchange forwards one request over a connection of its own, and its answer back. It tells whether the client's
 // connection may serve another one.
-func (c *client) exchange(ctx context.Context, upstream net.Conn, e Event, h head, req *http.Request) bool {
+func (c *client) exchange(ctx context.Context, upstream net.Conn, e Event, h *head, req *http.Request) bool {
 	shared := newActivity(c.proxy.cfg.Limits.Idle)
 	c.conn.activity = shared
 	defer func() { c.conn.activity = nil }()
@@ -73,7 +73,7 @@ func (x *exchange) send() {
 	output := bufio.NewWriter(x.up)
 	x.body.output = output
 	if err := x.request.Write(pacedWriter{output}); err == nil {
-		output.Flush() //nolint:errcheck // the answer tells
+		output.Flush()
 	}
 	if x.body.broken.Load() {
 		x.up.reset() // the host must not take what it has for the whole

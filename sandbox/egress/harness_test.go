@@ -111,12 +111,12 @@ func (w *world) LookupNetIP(ctx context.Context, _, name string) ([]netip.Addr, 
 func (w *world) dial(ctx context.Context, address netip.AddrPort) (net.Conn, error) {
 	w.mu.Lock()
 	w.dials = append(w.dials, address.String())
-	real, known := w.servers[address.String()]
+	target, known := w.servers[address.String()]
 	w.mu.Unlock()
 	if !known {
 		return nil, &net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}
 	}
-	return new(net.Dialer).DialContext(ctx, "tcp", real)
+	return new(net.Dialer).DialContext(ctx, "tcp", target)
 }
 
 // route makes an address and port lead to a listener.
@@ -185,6 +185,19 @@ func (w *world) ask(request string) string {
 	return string(answer)
 }
 
+// askAndEnd is ask for a client that says that nothing more will come.
+func (w *world) askAndEnd(request string) string {
+	w.t.Helper()
+	conn := w.connect()
+	io.WriteString(conn, request)
+	conn.CloseWrite()
+	answer, err := io.ReadAll(conn)
+	if err != nil {
+		w.t.Errorf("reading the answer to %.80q: %v, after %q", request, err, answer)
+	}
+	return string(answer)
+}
+
 // tunnel opens a tunnel by CONNECT.
 func (w *world) tunnel(authority string) (*net.TCPConn, *bufio.Reader) {
 	w.t.Helper()
@@ -195,6 +208,7 @@ func (w *world) tunnel(authority string) (*net.TCPConn, *bufio.Reader) {
 	if err != nil || response.StatusCode != http.StatusOK {
 		w.t.Fatalf("CONNECT %s: %v, %v", authority, response, err)
 	}
+	response.Body.Close()
 	return conn, reader
 }
 

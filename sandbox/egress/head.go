@@ -30,7 +30,7 @@ type head struct {
 	close                   bool // the client wants no further request on the connection
 }
 
-func (h head) hasBody() bool { return h.chunked || strings.Trim(h.length, "0") != "" }
+func (h *head) hasBody() bool { return h.chunked || strings.Trim(h.length, "0") != "" }
 
 // readHead waits for the whole head of a request and leaves it in the reader. The error
 // is that of the connection, io.EOF where it ended before the head began.
@@ -88,7 +88,8 @@ func checkHead(text string) (head, *badRequest) {
 			return h, bad
 		}
 	}
-	return h, h.checkBody()
+	bad = h.checkBody()
+	return h, bad
 }
 
 func checkRequestLine(line string) (head, *badRequest) {

@@ -91,7 +91,7 @@ func TestHeadAgrees(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			err := head{host: c.host, hasHost: true}.agrees(c.query)
+			err := (&head{host: c.host, hasHost: true}).agrees(c.query)
 			if (err == nil) != c.want {
 				t.Errorf("Host %q for %+v: %v, want agreement: %t (%s)", c.host, c.query, err, c.want, c.reason)
 			}

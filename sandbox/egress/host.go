@@ -190,8 +190,8 @@ func parseNumber(text string) (uint64, error) {
 // splitAuthority splits host:port as a URL, a CONNECT request or a Host header hold it, without normalising the host.
 // The port is 0 where there is none.
 func splitAuthority(authority string) (string, uint16, error) {
-	name, port := authority, ""
-	found := false
+	var name, port string
+	var found bool
 	switch {
 	case strings.HasPrefix(authority, "["):
 		end := strings.IndexByte(authority, ']')

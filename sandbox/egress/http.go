@@ -30,24 +30,24 @@ func (c *client) serveRequest(ctx context.Context) bool {
 		return false
 	}
 	if bad != nil {
-		c.reject(h, bad)
+		c.reject(&h, bad)
 		return false
 	}
 	if h.method == http.MethodConnect {
 		c.reader.Discard(h.size) //nolint:errcheck // it is in the buffer
-		c.serveConnect(ctx, h)
+		c.serveConnect(ctx, &h)
 		return false
 	}
 	req, err := http.ReadRequest(c.reader)
 	if err != nil {
-		c.reject(h, malformed("the request is malformed"))
+		c.reject(&h, malformed("the request is malformed"))
 		return false
 	}
-	return c.serveForward(ctx, h, req)
+	return c.serveForward(ctx, &h, req)
 }
 
 // reject answers a request that no policy has to be asked about.
-func (c *client) reject(h head, bad *badRequest) {
+func (c *client) reject(h *head, bad *badRequest) {
 	q := Query{Protocol: ProtocolHTTP, Method: h.method, Host: h.target}
 	if h.method == http.MethodConnect {
 		q.Protocol = ProtocolConnect
@@ -64,7 +64,7 @@ func (c *client) answer(e Event, status int) {
 }
 
 // serveConnect serves a tunnel.
-func (c *client) serveConnect(ctx context.Context, h head) {
+func (c *client) serveConnect(ctx context.Context, h *head) {
 	q := Query{Protocol: ProtocolConnect, Method: h.method}
 	upstream, e := c.openFor(ctx, h, q, h.target, 0)
 	if upstream == nil {
@@ -80,7 +80,7 @@ func (c *client) serveConnect(ctx context.Context, h head) {
 }
 
 // serveForward forwards a request for an absolute URL.
-func (c *client) serveForward(ctx context.Context, h head, req *http.Request) bool {
+func (c *client) serveForward(ctx context.Context, h *head, req *http.Request) bool {
 	scheme, rest, found := strings.Cut(h.target, "://")
 	if !found || !strings.EqualFold(scheme, "http") {
 		c.reject(h, malformed("this is a proxy: it takes absolute http:// URLs, and CONNECT for everything else"))
@@ -103,7 +103,7 @@ const httpPort = 80
 
 // openFor decides about the authority that a request is for, and connects. The usual port is that of an
 // authority without one; 0 means that it must have one.
-func (c *client) openFor(ctx context.Context, h head, q Query, authority string, usual uint16) (net.Conn, Event) {
+func (c *client) openFor(ctx context.Context, h *head, q Query, authority string, usual uint16) (net.Conn, Event) {
 	name, port, err := splitAuthority(authority)
 	q.Host, q.Port = name, port
 	if err != nil {
@@ -121,18 +121,26 @@ func (c *client) openFor(ctx context.Context, h head, q Query, authority string,
 
 // agrees checks that the Host header means the host that the request is for. Servers
 // look at either, and a policy was asked about one.
-func (h head) agrees(q Query) error {
-	target, err := parseHost(q.Host)
-	if err != nil || !h.hasHost {
-		return nil // the policy refuses the former
-	}
-	name, port, err := splitAuthority(h.host)
-	if err == nil && (port == 0 || port == q.Port) {
-		if named, err := parseHost(name); err == nil && named == target {
-			return nil
-		}
+func (h *head) agrees(q Query) error {
+	if !h.hasHost || sameHost(h.host, q) {
+		return nil
 	}
 	return errors.New("the Host header names another host than the request")
+}
+
+// sameHost tells whether an authority is the host of a query. A host that is none agrees with
+// everything, since the policy has the better reason to refuse it.
+func sameHost(authority string, q Query) bool {
+	target, err := parseHost(q.Host)
+	if err != nil {
+		return true
+	}
+	name, port, err := splitAuthority(authority)
+	if err != nil || port != 0 && port != q.Port {
+		return false
+	}
+	named, err := parseHost(name)
+	return err == nil && named == target
 }
 
 // actualMethod is the method that a server may see in a request: some frameworks take it from a header.

@@ -64,9 +64,11 @@ func TestForwardedRequest(t *testing.T) {
 			if text := <-got; text != c.want {
 				t.Errorf("the server got\n%q, want\n%q (%s)", text, c.want, c.reason)
 			}
-			if answer, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || answer.StatusCode != 204 {
-				t.Errorf("answer %v, %v", answer, err)
+			answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil || answer.StatusCode != http.StatusNoContent {
+				t.Fatalf("answer %v, %v", answer, err)
 			}
+			answer.Body.Close()
 		})
 	}
 }
@@ -209,12 +211,13 @@ func TestSeveralRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		body, err := io.ReadAll(response.Body)
-		if err != nil || string(body) != want || response.StatusCode != 200 {
+		response.Body.Close()
+		if err != nil || string(body) != want || response.StatusCode != http.StatusOK {
 			t.Errorf("answer %d %q, %v, want %q", response.StatusCode, body, err, want)
 		}
 	}
 	response, err := http.ReadResponse(reader, nil)
-	if err != nil || response.StatusCode != 403 || response.Header.Get(reasonHeader) != string(ReasonNotAllowed) {
+	if err != nil || response.StatusCode != http.StatusForbidden || response.Header.Get(reasonHeader) != string(ReasonNotAllowed) {
 		t.Fatalf("answer %v, %v, want a refusal", response, err)
 	}
 	io.Copy(io.Discard, response.Body)
@@ -263,7 +266,7 @@ func TestEarlyAnswer(t *testing.T) {
 	conn := w.connect()
 	io.WriteString(conn, "POST http://web.example/ HTTP/1.1\r\nHost: web.example\r\nContent-Length: 1000000\r\n\r\nthe beginning")
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil || response.StatusCode != 413 {
+	if err != nil || response.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Fatalf("answer %v, %v", response, err)
 	}
 	if body, err := io.ReadAll(response.Body); err != nil || string(body) != "no." {

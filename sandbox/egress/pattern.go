@@ -58,10 +58,11 @@ func (l *list) add(p pattern) error {
 	if strings.Contains(p.text, "://") {
 		return p.reject("must be a domain or an address, not a URL")
 	}
-	body, err := p.cutPort()
+	body, port, err := cutPort(p.text)
 	if err != nil {
 		return p.reject(err.Error())
 	}
+	p.port = port
 	if body == "*" {
 		l.every = append(l.every, p)
 		return nil
@@ -109,19 +110,15 @@ func (l *list) addHost(p pattern, body string) error {
 }
 
 // cutPort takes the port off a pattern's text and returns the rest, without brackets around a prefix.
-func (p *pattern) cutPort() (string, error) {
-	if !strings.HasPrefix(p.text, "[") && strings.Count(p.text, ":") > 1 {
-		return p.text, nil // an address of IPv6, or a prefix
+func cutPort(text string) (string, uint16, error) {
+	if !strings.HasPrefix(text, "[") && strings.Count(text, ":") > 1 {
+		return text, 0, nil // an address of IPv6, or a prefix
 	}
-	body, port, err := splitAuthority(p.text)
-	if err != nil {
-		return "", err
-	}
-	p.port = port
+	body, port, err := splitAuthority(text)
 	if strings.HasPrefix(body, "[") && strings.Contains(body, "/") {
 		body = strings.Trim(body, "[]")
 	}
-	return body, nil
+	return body, port, err
 }
 
 // name finds the narrowest pattern that covers a name.

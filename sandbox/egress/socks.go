@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net/netip"
 )
@@ -71,11 +72,11 @@ func (c *client) serveSOCKS(ctx context.Context) {
 func (c *client) greetSOCKS() bool {
 	var fixed [2]byte
 	if _, err := io.ReadFull(c.reader, fixed[:]); err != nil {
-		return c.brokenSOCKS()
+		return c.brokenSOCKS(err)
 	}
 	methods := make([]byte, fixed[1])
 	if _, err := io.ReadFull(c.reader, methods); err != nil {
-		return c.brokenSOCKS()
+		return c.brokenSOCKS(io.ErrUnexpectedEOF)
 	}
 	if !bytes.Contains(methods, []byte{socksNoAuth}) {
 		c.refuse(Query{Protocol: ProtocolSOCKS}, ReasonUnsupported, "the proxy takes SOCKS clients without authentication only")
@@ -92,7 +93,7 @@ func (c *client) readSOCKS() (Query, bool) {
 	q := Query{Protocol: ProtocolSOCKS}
 	var header [socksHeader]byte
 	if _, err := io.ReadFull(c.reader, header[:]); err != nil || header[0] != socks5 {
-		return q, c.brokenSOCKS()
+		return q, c.brokenSOCKS(err)
 	}
 	var size int
 	switch header[3] {
@@ -103,7 +104,7 @@ func (c *client) readSOCKS() (Query, bool) {
 	case socksDomain:
 		length, err := c.reader.ReadByte()
 		if err != nil {
-			return q, c.brokenSOCKS()
+			return q, c.brokenSOCKS(io.ErrUnexpectedEOF)
 		}
 		size = int(length)
 	default:
@@ -111,7 +112,7 @@ func (c *client) readSOCKS() (Query, bool) {
 	}
 	address := make([]byte, size+2) // and the port
 	if _, err := io.ReadFull(c.reader, address); err != nil {
-		return q, c.brokenSOCKS()
+		return q, c.brokenSOCKS(io.ErrUnexpectedEOF)
 	}
 	q.Port = binary.BigEndian.Uint16(address[size:])
 	q.Host = string(address[:size])
@@ -125,7 +126,11 @@ func (c *client) readSOCKS() (Query, bool) {
 	return q, true
 }
 
-func (c *client) brokenSOCKS() bool {
+// brokenSOCKS refuses a request that broke off. A client that went away between two messages asked for nothing, and is not refused.
+func (c *client) brokenSOCKS(err error) bool {
+	if errors.Is(err, io.EOF) {
+		return false
+	}
 	c.refuse(Query{Protocol: ProtocolSOCKS}, ReasonInvalidRequest, "the SOCKS request is malformed, or did not come in time")
 	c.replySOCKS(socksReplyOf(ReasonInvalidRequest)) //nolint:errcheck // the connection ends either way
 	c.drain()
@@ -148,7 +153,7 @@ func (c *client) replySOCKS(code byte) error {
 
 // refuseSOCKS4 answers the older protocol in its own words.
 func (c *client) refuseSOCKS4() {
-	c.refuse(Query{Protocol: ProtocolSOCKS}, ReasonUnsupported, "the proxy speaks SOCKS5, not SOCKS4")
+	c.refuse(Query{}, ReasonUnsupported, "the proxy speaks SOCKS5, not SOCKS4")
 	c.conn.Write([]byte{0, socks4Rejected, 0, 0, 0, 0, 0, 0}) //nolint:errcheck // the connection ends either way
 	c.drain()
 }

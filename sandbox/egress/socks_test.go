@@ -14,9 +14,10 @@ func TestSOCKSRequests(t *testing.T) {
 	cases := map[string]struct {
 		request string
 		answer  string
-		reason  Reason
+		reason  Reason // "" if the client asked for nothing
 		asked   string
 	}{
+		"hello only":        {request: hello, answer: agreed},
 		"password only":     {request: "\x05\x01\x02", answer: "\x05\xff", reason: ReasonUnsupported},
 		"no methods":        {request: "\x05\x00", answer: "\x05\xff", reason: ReasonUnsupported},
 		"bind":              {request: hello + "\x05\x02\x00\x03\x0bweb.example\x00\x50", answer: agreed + "\x05\x07" + tail, reason: ReasonUnsupported, asked: "web.example"},
@@ -41,11 +42,21 @@ func TestSOCKSRequests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w.t = t
 			before := len(w.allEvents())
-			if got := w.ask(c.request); got != c.answer {
+			if got := w.askAndEnd(c.request); got != c.answer {
 				t.Errorf("answer %q, want %q", got, c.answer)
 			}
 			events := w.allEvents()[before:]
-			if len(events) != 1 || events[0].Verdict != Refused || events[0].Reason != c.reason || events[0].Protocol != ProtocolSOCKS || events[0].Asked != c.asked {
+			if c.reason == "" {
+				if len(events) != 0 {
+					t.Errorf("events %+v, want none", events)
+				}
+				return
+			}
+			protocol := ProtocolSOCKS
+			if c.request[0] == socks4 {
+				protocol = ""
+			}
+			if len(events) != 1 || events[0].Verdict != Refused || events[0].Reason != c.reason || events[0].Protocol != protocol || events[0].Asked != c.asked {
 				t.Errorf("events %+v, want one refusal, %s of %q", events, c.reason, c.asked)
 			}
 		})

@@ -18,8 +18,8 @@ import (
 )
 
 // record is a TLS client's first message for a name, as the library makes it.
-func record(t testing.TB, name string) []byte {
-	t.Helper()
+func record(tb testing.TB, name string) []byte {
+	tb.Helper()
 	client, server := net.Pipe()
 	defer server.Close()
 	var group sync.WaitGroup
@@ -30,11 +30,11 @@ func record(t testing.TB, name string) []byte {
 	defer client.Close()
 	var header [5]byte
 	if _, err := io.ReadFull(server, header[:]); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	body := make([]byte, int(header[3])<<8|int(header[4]))
 	if _, err := io.ReadFull(server, body); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return append(header[:], body...)
 }
