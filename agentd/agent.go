@@ -58,6 +58,8 @@ const (
 	engineEndTime = 13 * time.Second
 	serverEndTime = 2 * time.Second
 	ledgerEndTime = 2 * time.Second
+	// denialsEndTime is for the last denials of commands that were just killed.
+	denialsEndTime = 500 * time.Millisecond
 	// DefaultStopGrace is the time between SIGTERM and SIGKILL.
 	DefaultStopGrace = 5 * time.Second
 )
@@ -85,6 +87,7 @@ func New(cfg Config) (*Agent, error) {
 	base := unifiedexec.Settings{Workdir: cfg.Workspace, Home: cfg.Home, TempDir: cfg.TempDir}
 	a.policy = newPolicy(layout, sandbox.Probe(), base)
 	a.policy.onChange = a.reporter.policyChanged
+	a.policy.denials = a.reporter.denials
 
 	base.Start = closedGate
 	engine, err := unifiedexec.New(unifiedexec.Config{
@@ -176,6 +179,7 @@ func (a *Agent) Serve(ctx context.Context, listener net.Listener) error {
 	a.reporter.stop()
 	a.policy.close()
 	err = errors.Join(err, a.stopEngine())
+	a.reporter.denials.settle(denialsEndTime)
 	stopServer(server)
 	a.service.feeds.Wait()
 	stopReporting()

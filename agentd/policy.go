@@ -90,6 +90,8 @@ type policy struct {
 	// base is the part of the engine's settings that no document changes.
 	base   unifiedexec.Settings
 	engine engineSettings
+	// denials is told what commands are refused.
+	denials *denials
 	// onChange is told every change, in order.
 	onChange func(*policyState)
 
@@ -210,7 +212,12 @@ func (p *policy) gate(s *policyState) unifiedexec.StartFunc {
 		if p.state != s {
 			return 0, errPolicyReplaced
 		}
-		return s.launcher.Start(argv0, argv, attr)
+		launch, watch := p.denials.watch()
+		pid, err := s.launcher.StartWatched(argv0, argv, attr, watch)
+		if err == nil {
+			p.denials.begun(launch, pid)
+		}
+		return pid, err
 	}
 }
 

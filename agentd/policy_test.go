@@ -44,6 +44,7 @@ func testPolicy(t *testing.T) (*policy, *settingsKeeper) {
 	keeper := &settingsKeeper{current: unifiedexec.Settings{Start: closedGate}}
 	p := newPolicy(sandbox.Layout{Workspace: t.TempDir()}, sandbox.Probe(), unifiedexec.Settings{})
 	p.engine = keeper
+	p.denials = newDenials(new(statuses), time.Now)
 	t.Cleanup(p.close)
 	return p, keeper
 }

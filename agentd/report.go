@@ -38,6 +38,7 @@ type reporter struct {
 	now     func() time.Time
 	out     appender
 	cadence cadence
+	denials *denials
 
 	mu           sync.Mutex
 	sandbox      ledger.Sandbox
@@ -53,7 +54,7 @@ type reporter struct {
 
 func newReporter(boot string, out appender, now func() time.Time) *reporter {
 	return &reporter{
-		boot: boot, started: now().UTC(), now: now, out: out, cadence: defaultCadence,
+		boot: boot, started: now().UTC(), now: now, out: out, cadence: defaultCadence, denials: newDenials(out, now),
 		policy: ledger.Policy{Reason: ReasonDocumentMissing, Message: "no document was read yet"},
 		dirty:  make(chan struct{}, 1),
 	}
@@ -65,7 +66,7 @@ func (r *reporter) snapshot() ledger.Status {
 	defer r.mu.Unlock()
 	return ledger.Status{
 		AgentVersion: Version, StartTime: r.started, Stopping: r.stopping,
-		Sandbox: r.sandbox, Policy: r.policy,
+		Sandbox: r.sandbox, Policy: r.policy, Denied: r.denials.count(),
 		Processes:    ledger.Processes{Running: r.running, Exited: r.exited},
 		LastActivity: r.lastActivity,
 	}
@@ -104,7 +105,7 @@ func (r *reporter) policyChanged(s *policyState) {
 
 func sandboxTo(report sandbox.Report) ledger.Sandbox {
 	return ledger.Sandbox{
-		LandlockABI: report.LandlockABI, Seccomp: report.Seccomp, Network: report.Network,
+		LandlockABI: report.LandlockABI, Seccomp: report.Seccomp, Denials: report.Denials, Network: report.Network,
 		Enforced: report.Enforced, NotEnforced: report.NotEnforced,
 	}
 }
@@ -122,6 +123,7 @@ func (r *reporter) processStarted(info unifiedexec.Info) {
 		}
 	})
 	r.out.Append(ledger.Record{Type: ledger.TypeStarted, Started: &started})
+	r.denials.identify(info.PID, info.ID)
 }
 
 // processExited is the engine's OnExit.

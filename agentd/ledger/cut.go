@@ -81,6 +81,10 @@ func cuttable(record *Record) []*text {
 		body := *record.Refused
 		record.Refused = &body
 		add(&body.Message, &body.Reason)
+	case record.Denied != nil:
+		body := *record.Denied
+		record.Denied = &body
+		add(&body.Program, &body.Arguments, &body.Address)
 	default:
 		add(&record.Boot)
 	}

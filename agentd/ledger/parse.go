@@ -41,6 +41,7 @@ func (r Record) bodyFits() bool {
 		TypeExited:  r.Exited != nil,
 		TypePolicy:  r.Policy != nil,
 		TypeRefused: r.Refused != nil,
+		TypeDenied:  r.Denied != nil,
 	}
 	for kind, present := range bodies {
 		if present != (kind == r.Type) {

@@ -23,6 +23,8 @@ const (
 	TypePolicy Type = "policy"
 	// TypeRefused says that a command was not started, and why.
 	TypeRefused Type = "refused"
+	// TypeDenied says what the sandbox refused to a command that runs.
+	TypeDenied Type = "denied"
 )
 
 // Record is one line. Exactly the pointer that belongs to its type is set.
@@ -38,6 +40,7 @@ type Record struct {
 	Exited  *Exited  `json:"exited,omitempty"`
 	Policy  *Policy  `json:"policy,omitempty"`
 	Refused *Refused `json:"refused,omitempty"`
+	Denied  *Denied  `json:"denied,omitempty"`
 }
 
 // Status is the whole current state: the newest one is all that a reader needs.
@@ -49,6 +52,8 @@ type Status struct {
 	Sandbox   Sandbox   `json:"sandbox"`
 	Policy    Policy    `json:"policy"`
 	Processes Processes `json:"processes"`
+	// Denied counts the calls of commands that the sandbox refused, also those that no record tells.
+	Denied uint64 `json:"denied,omitempty"`
 	// LastActivity is when a command last started, ended, read or wrote.
 	LastActivity time.Time `json:"lastActivity,omitzero"`
 	// DroppedRecords counts records that could not be written.
@@ -57,8 +62,10 @@ type Status struct {
 
 // Sandbox is what the kernel enforces for commands under the current policy.
 type Sandbox struct {
-	LandlockABI int      `json:"landlockABI"`
-	Seccomp     bool     `json:"seccomp"`
+	LandlockABI int  `json:"landlockABI"`
+	Seccomp     bool `json:"seccomp"`
+	// Denials says that denials are observed: none told means none made by the filter.
+	Denials     bool     `json:"denials"`
 	Network     string   `json:"network,omitempty"`
 	Enforced    bool     `json:"enforced"`
 	NotEnforced []string `json:"notEnforced,omitempty"`

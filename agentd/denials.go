@@ -1,0 +1,197 @@
+package agentd
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"execsession.dev/agentd/ledger"
+	"execsession.dev/sandbox"
+)
+
+// The bounds of what denials may cost, whatever all commands do together. The sandbox
+// bounds what one command does; calls that no record tells are counted all the same.
+const (
+	denialsPerSecond = 20
+	denialsBurst     = 100
+	// keptLaunches and keptCounts bound what is remembered of commands that ended.
+	keptLaunches = 256
+	keptCounts   = 1024
+)
+
+// denials tells the ledger what commands were refused, and counts it by command.
+type denials struct {
+	out appender
+	now func() time.Time
+
+	mu sync.Mutex
+	// launches are those whose command has no name yet: the engine gives it after the start.
+	launches map[int]*launch
+	// ended are the processes among them that are no more, oldest first.
+	ended  []int
+	counts map[int32]uint64
+	// counted are the commands with a count, oldest first.
+	counted []int32
+	total   uint64
+	// allowance is how many records may be written at the moment of its last change.
+	allowance float64
+	changed   time.Time
+	live      int
+	idle      chan struct{} // closed when nothing lives; nil unless somebody waits
+}
+
+// launch is one start and what it was refused before its command had a name.
+type launch struct {
+	denials *denials
+	// The others are guarded by denials.mu.
+	id      int32
+	named   bool
+	over    bool
+	pid     int
+	pending []sandbox.Denial
+}
+
+func newDenials(out appender, now func() time.Time) *denials {
+	return &denials{
+		out: out, now: now, launches: make(map[int]*launch), counts: make(map[int32]uint64),
+		allowance: denialsBurst, changed: now(),
+	}
+}
+
+// watch returns what a start is watched with. Begun follows if it made a process.
+func (d *denials) watch() (*launch, sandbox.Watch) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.live++
+	l := &launch{denials: d}
+	return l, sandbox.Watch{OnDenial: l.denied, OnEnd: l.end}
+}
+
+// begun notes the process that a start made.
+func (d *denials) begun(l *launch, pid int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l.pid = pid
+	d.launches[pid] = l
+	if l.over {
+		d.forgetLocked(l)
+	}
+}
+
+// identify says which command a process is.
+func (d *denials) identify(pid int, id int32) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l := d.launches[pid]
+	if l == nil {
+		return // it was started otherwise
+	}
+	delete(d.launches, pid)
+	l.id, l.named = id, true
+	for _, denial := range l.pending {
+		d.tellLocked(l, denial)
+	}
+	l.pending = nil
+}
+
+func (l *launch) denied(denial sandbox.Denial) {
+	d := l.denials
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !l.named {
+		// The sandbox tells few, and the engine names a command at once.
+		l.pending = append(l.pending, denial)
+		return
+	}
+	d.tellLocked(l, denial)
+}
+
+func (l *launch) end() {
+	d := l.denials
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l.over = true
+	if !l.named && d.launches[l.pid] == l {
+		d.forgetLocked(l)
+	}
+	d.live--
+	if d.live == 0 && d.idle != nil {
+		close(d.idle)
+		d.idle = nil
+	}
+}
+
+// forgetLocked bounds the launches that ended without a name: most get it in a
+// moment, those of agentd's own never do.
+func (d *denials) forgetLocked(l *launch) {
+	d.ended = append(d.ended, l.pid)
+	if len(d.ended) <= keptLaunches {
+		return
+	}
+	if oldest := d.launches[d.ended[0]]; oldest != nil && oldest.over {
+		delete(d.launches, d.ended[0])
+	}
+	d.ended = d.ended[1:]
+}
+
+func (d *denials) tellLocked(l *launch, denial sandbox.Denial) {
+	d.total += denial.Count
+	if _, known := d.counts[l.id]; !known {
+		d.counted = append(d.counted, l.id)
+		if len(d.counted) > keptCounts {
+			delete(d.counts, d.counted[0])
+			d.counted = d.counted[1:]
+		}
+	}
+	d.counts[l.id] += denial.Count
+	now := d.now()
+	d.allowance = min(denialsBurst, d.allowance+now.Sub(d.changed).Seconds()*denialsPerSecond)
+	d.changed = now
+	if d.allowance < 1 {
+		return
+	}
+	d.allowance--
+	d.out.Append(ledger.Record{Type: ledger.TypeDenied, Denied: &ledger.Denied{
+		ID: l.id, Source: ledger.SourceEnforced, Rule: denial.Rule,
+		Syscall: denial.Syscall, Arguments: denial.Arguments, Address: denial.Address,
+		Errno: unix.ErrnoName(denial.Errno), Program: valid(denial.Program), PID: denial.PID,
+		Count: denial.Count, Mixed: denial.Omitted, FirstTime: denial.First.UTC(), LastTime: denial.Last.UTC(),
+	}})
+}
+
+// count is how many calls were refused since agentd started.
+func (d *denials) count() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.total
+}
+
+// of is how many calls of a command, its descendants included, were refused; 0 also
+// for a command of long ago.
+func (d *denials) of(id int32) uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.counts[id]
+}
+
+// settle waits until the last process of every command is gone, which tells its last
+// denials, but not longer than that.
+func (d *denials) settle(patience time.Duration) {
+	d.mu.Lock()
+	if d.live == 0 {
+		d.mu.Unlock()
+		return
+	}
+	if d.idle == nil {
+		d.idle = make(chan struct{})
+	}
+	idle := d.idle
+	d.mu.Unlock()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-idle:
+	case <-timer.C:
+	}
+}
