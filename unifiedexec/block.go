@@ -90,25 +90,24 @@ func appendBlocks(blocks []*block, at uint64, s Stream, data []byte) ([]*block, 
 	return blocks, total
 }
 
-// copyBlocks copies from an offset, as far as one stream, the blocks and dst go.
-func copyBlocks(blocks []*block, dst []byte, from uint64) (int, Stream) {
+// copyBlocks copies from an offset, as far as one stream (0: whichever comes first), the blocks and dst go.
+func copyBlocks(blocks []*block, dst []byte, from uint64, only streamTag) (int, streamTag) {
 	first, _ := slices.BinarySearchFunc(blocks, from+1, func(b *block, end uint64) int { return cmp.Compare(b.end(), end) })
-	var stream streamTag
 	n := 0
 	for _, b := range blocks[first:] {
 		at := int(from + uint64(n) - b.base)
 		part, s := b.runAt(at)
-		if n > 0 && s != stream {
+		if only != 0 && s != only {
 			break
 		}
-		stream = s
+		only = s
 		copied := copy(dst[n:], part)
 		n += copied
 		if n == len(dst) || at+copied < len(b.data) {
 			break
 		}
 	}
-	return n, Stream(stream)
+	return n, only
 }
 
 // runAt returns the data from an index to the end of its run.

@@ -150,15 +150,24 @@ type Info struct {
 	// StdinOpen is whether Write can still work.
 	StdinOpen bool
 	StartTime time.Time
-	// PID is the kernel's process id.
-	PID int
+	// PID is the kernel's process id. Mark names the process and its descendants for good or, when there are no marks,
+	// PIDStart together with PID, for a journal: its start in clock ticks since the machine's.
+	PID            int
+	PIDStart, Mark uint64
 	// OutputBytes is the newest offset; DroppedBytes counts bytes that are no longer kept.
 	OutputBytes  uint64
 	DroppedBytes uint64
+	// SpilledBytes is how much of it is in a file; SpillProblem is why no more goes there, if that was not the limit.
+	SpilledBytes uint64
+	SpillProblem string
+	// OutputLost says that the process ran under an earlier engine, which nobody can ask how much it had written.
+	OutputLost bool
 	// OutputOpen is whether somebody still holds the output: the process or a descendant.
 	OutputOpen bool
 	// Exit is set once the process ended.
 	Exit *ExitRecord
 	// Descendants counts living processes that belong to it, itself not counted. Only List fills it in.
 	Descendants int
+	// Told says that a result told the end. Only Kept fills it in.
+	Told bool
 }

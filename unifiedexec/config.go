@@ -34,6 +34,10 @@ type Config struct {
 	// MemoryEvents is the memory.events file of the engine's memory group, by which a kill of the
 	// out-of-memory killer is told from others; empty means the container's own.
 	MemoryEvents string
+	// Spill says where output goes that leaves memory.
+	Spill SpillConfig
+	// Journal is told starts and ends before anybody else is; nil means that nothing outlives the engine.
+	Journal Journal
 	// OnStart and OnExit are told every start and every exit, in order for each process,
 	// by one goroutine, without any lock held; a slow one delays only later callbacks.
 	OnStart func(Info)

@@ -89,7 +89,10 @@ func claims(procs []*Process, live []procEntry) map[*Process][]procEntry {
 		if p.mark != 0 {
 			byMark[p.mark] = p
 		}
-		byPID[p.pid] = p
+		if p.holdsID() {
+			// The number of one that ended may be another's here.
+			byPID[p.pid] = p
+		}
 	}
 	owner := make(map[int]*Process)
 	var rest []procEntry

@@ -30,6 +30,9 @@ type Engine struct {
 	// memoryEvents counts the memory group's troubles; oomScoreAdj is what commands get.
 	memoryEvents string
 	oomScoreAdj  int
+	journal      Journal
+	// spills is nil when no output goes to a file.
+	spills *spillStore
 
 	settings atomic.Pointer[settings]
 	table    *table
@@ -57,6 +60,7 @@ func New(cfg Config) (*Engine, error) {
 		onStart: cfg.OnStart, onExit: cfg.OnExit,
 		orphans: newOrphans(cfg.ReapOrphans), closed: make(chan struct{}),
 		waits: newWaits(), memoryEvents: cfg.MemoryEvents, oomScoreAdj: cfg.OOMScoreAdj,
+		journal: cfg.Journal,
 	}
 	if e.memoryEvents == "" {
 		e.memoryEvents = memoryEvents
@@ -67,6 +71,10 @@ func New(cfg Config) (*Engine, error) {
 	}
 	if e.oomScoreAdj < -1000 || e.oomScoreAdj > 1000 {
 		return nil, &FieldError{Field: "oomScoreAdj", Value: strconv.Itoa(e.oomScoreAdj), Problem: "must be from -1000 to 1000"}
+	}
+	var err error
+	if e.spills, err = newSpillStore(cfg.Spill, e.running.Go); err != nil {
+		return nil, err
 	}
 	e.table = newTable(&e.running)
 	if cfg.Environ == nil {
@@ -146,6 +154,7 @@ func (e *Engine) start(ctx context.Context, c Command, tool bool, born func(*Pro
 	defer e.running.Done()
 	if evicted != nil {
 		evicted.beginStop(-1, ReasonStopped, "ended to make room for another command")
+		evicted.log.forgotten()
 	}
 	if err := e.prepare(&plan, settings, c, tool); err != nil {
 		e.table.release(id)
@@ -171,12 +180,17 @@ func (e *Engine) launchAs(id int32, plan plan, settings *settings, as entry, bor
 	if as.tool {
 		p.turn <- struct{}{}
 	}
+	if !as.hidden {
+		p.log.spill = newSpill(e.spills, p.log)
+	}
 	if born != nil {
 		born(p)
 	}
 	inserted := e.table.insert(p)
+	written := e.journalStart(p)
 	e.tell(e.onStart, p)
 	p.begin(plan)
+	awaitKept(written)
 	if !inserted {
 		p.log.release()
 		p.beginStop(0, ReasonEngineStopped, "")

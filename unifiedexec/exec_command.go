@@ -251,6 +251,9 @@ func (e *Engine) told(p *Process) {
 	e.table.mu.Lock()
 	p.entry.delivered = true
 	e.table.mu.Unlock()
+	if e.journal != nil {
+		e.journal.Told(p.id)
+	}
 	e.sweep(time.Now(), false)
 }
 

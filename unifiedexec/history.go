@@ -74,9 +74,13 @@ func (e *Engine) sweep(now time.Time, expired bool) {
 	}
 	defer e.history.end()
 	used := marksInUse()
-	for _, p := range e.table.forget(surplus, limits, now.Add(limits.EndedTime), func(p *Process) bool {
+	gone, tooMany := e.table.forget(surplus, limits, now.Add(limits.EndedTime), func(p *Process) bool {
 		return p.mark != 0 && used[p.mark] || p.log.size().open
-	}) {
+	})
+	for _, p := range gone {
+		p.log.forgotten()
+	}
+	for _, p := range tooMany {
 		p.beginStop(-1, ReasonStopped, "")
 	}
 }
@@ -103,8 +107,8 @@ func (t *table) surplus(l Limits, now time.Time) (surplus []*Process, left bool)
 	return nil, left
 }
 
-// forget drops what nothing is left of and keeps the rest until then. It returns those that are too many.
-func (t *table) forget(surplus []*Process, l Limits, until time.Time, left func(*Process) bool) (tooMany []*Process) {
+// forget drops what nothing is left of and keeps the rest until then. It returns what is gone, and those that are too many.
+func (t *table) forget(surplus []*Process, l Limits, until time.Time, left func(*Process) bool) (gone, tooMany []*Process) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range surplus {
@@ -114,6 +118,7 @@ func (t *table) forget(surplus []*Process, l Limits, until time.Time, left func(
 			p.entry.heldUntil = until
 		default:
 			t.forgetLocked(p)
+			gone = append(gone, p)
 		}
 	}
 	var held []*Process
@@ -123,8 +128,8 @@ func (t *table) forget(surplus []*Process, l Limits, until time.Time, left func(
 		}
 	}
 	if len(held) <= l.MaxProcesses {
-		return nil
+		return gone, nil
 	}
 	slices.SortFunc(held, func(a, b *Process) int { return cmp.Compare(a.entry.used, b.entry.used) })
-	return held[:len(held)-l.MaxProcesses]
+	return gone, held[:len(held)-l.MaxProcesses]
 }

@@ -21,7 +21,8 @@ const (
 const followPatience = time.Second
 
 // outputLog is everything a process wrote, at absolute offsets: the first half of the limit for
-// good, and a sliding window of the newest half. What lies between is gone and counted.
+// good, and a sliding window of the newest half. What lies between is gone and counted, unless
+// there is a spill that takes what leaves the window.
 //
 // Blocks grow with what was written, so a quiet process costs little. Bytes are copied in
 // and out under the lock; that makes dropped blocks reusable at once.
@@ -38,6 +39,8 @@ type outputLog struct {
 	tailFrom uint64
 	tailRuns int
 	end      uint64
+	// spill is nil when nothing goes to a file.
+	spill *spill
 
 	// open counts the streams that somebody may still write to.
 	open int
@@ -119,31 +122,53 @@ func (l *outputLog) storeLocked(s Stream, data []byte) {
 	l.trimLocked()
 }
 
-// trimLocked slides the window. Marks of stream changes count as bytes, so that two streams in
-// turns, a byte each, do not cost many times the limit.
+// trimLocked slides the window and hands what leaves it to the spill.
 func (l *outputLog) trimLocked() {
-	if l.end-l.tailFrom > l.tailLimit {
-		l.tailFrom = l.end - l.tailLimit
-	}
-	drop := 0
-	for i, b := range l.tail {
-		tooMany := uint64(l.tailRuns*runBytes) > l.tailLimit && i < len(l.tail)-1
-		if b.end() > l.tailFrom && !tooMany {
-			break
-		}
-		l.tailFrom = max(l.tailFrom, b.end())
+	from, drop := l.windowLocked(0, 0)
+	for _, b := range l.tail[:drop] {
 		l.tailRuns -= len(b.runs)
-		b.recycle()
-		drop = i + 1
+		if !l.spill.offerLocked(b) {
+			b.recycle()
+		}
 	}
 	if drop > 0 {
 		l.tail = slices.Delete(l.tail, 0, drop)
 	}
+	l.tailFrom = from
+	if l.spill.takingLocked() {
+		// Everything up to the first block is in the file, so all of that block has to be kept.
+		l.tailFrom = l.end
+		if len(l.tail) > 0 {
+			l.tailFrom = l.tail[0].base
+		}
+	}
 }
 
-// makeRoomLocked waits until n more bytes drop nothing that a lossless reader has yet to read. A
-// reader that reads nothing for followPatience is let go.
+// windowLocked tells where the window begins once n more bytes with so many runs are there, and how many blocks
+// have left it by then. Marks of stream changes count as bytes, so that two streams in turns, a byte each, do not
+// cost many times the limit.
+func (l *outputLog) windowLocked(n uint64, runs int) (from uint64, blocks int) {
+	from = l.tailFrom
+	if l.end+n > from+l.tailLimit {
+		from = l.end + n - l.tailLimit
+	}
+	runs += l.tailRuns
+	for i, b := range l.tail {
+		tooMany := uint64(runs*runBytes) > l.tailLimit && i < len(l.tail)-1
+		if b.end() > from && !tooMany {
+			return from, i
+		}
+		from = max(from, b.end())
+		runs -= len(b.runs)
+	}
+	return from, len(l.tail)
+}
+
+// makeRoomLocked waits until n more bytes drop nothing that a lossless reader has yet to read, and the spill has
+// room for what they push out of memory. A reader that reads nothing for followPatience is let go, and so is a disk
+// that takes nothing.
 func (l *outputLog) makeRoomLocked(n uint64) {
+	l.spill.awaitRoomLocked()
 	var timer *time.Timer
 	var stalled map[*Reader]uint64
 	for {
@@ -192,10 +217,14 @@ func positions(readers []*Reader) map[*Reader]uint64 {
 
 // slowLocked finds the lossless readers that would lose something by n more bytes.
 func (l *outputLog) slowLocked(n uint64) []*Reader {
-	if !l.sealed || l.end+n <= l.headEnd+l.tailLimit {
+	if !l.sealed || len(l.readers) == 0 {
 		return nil
 	}
-	newFrom := l.end + n - l.tailLimit
+	// A piece is of one stream, so it begins a run at most in each block that it comes to lie in.
+	newFrom, blocks := l.windowLocked(n, 2+int(n/fullBlock))
+	if newFrom <= l.tailFrom || l.spill.reserveLocked(l.tail[:blocks], n) {
+		return nil
+	}
 	var slow []*Reader
 	for _, r := range l.readers {
 		if r.lossless && max(r.cursor, l.headEnd) < newFrom {
@@ -245,7 +274,7 @@ func (l *outputLog) settle() {
 	l.wakeLocked()
 }
 
-// release lets every lossless reader go, so that an append that waits for one ends.
+// release lets every lossless reader go, and makes nobody wait for a disk, so that an append that waits ends.
 func (l *outputLog) release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -253,13 +282,27 @@ func (l *outputLog) release() {
 		r.lossless = false
 	}
 	l.spaceLocked()
+	l.spill.hurryLocked()
+}
+
+// forgotten says that the table knows the process no more; whoever reads still can.
+func (l *outputLog) forgotten() {
+	l.mu.Lock()
+	file := l.spill.leaveLocked()
+	l.mu.Unlock()
+	if file != nil {
+		_ = file.Close() // What it held is nobody's any more.
+	}
 }
 
 // logSize is a log's state in numbers.
 type logSize struct {
 	end, dropped, settledAt uint64
-	kept                    int
-	open                    bool
+	// kept is what memory holds, spilled what the file does; problem is why it takes no more, if that was not its limit.
+	kept    int
+	spilled uint64
+	problem string
+	open    bool
 }
 
 func (l *outputLog) size() logSize {
@@ -270,44 +313,60 @@ func (l *outputLog) size() logSize {
 		s.settledAt = l.settledAt
 	}
 	if l.sealed {
-		s.dropped = l.tailFrom - l.headEnd
+		s.spilled, s.problem = l.spill.stateLocked()
+		s.dropped = l.tailFrom - l.headEnd - s.spilled
 		s.kept += int(l.end - l.tailFrom)
 	}
 	return s
 }
 
-// copyLocked copies from an offset that is kept, as far as one stream and dst go.
-func (l *outputLog) copyLocked(dst []byte, from uint64) (int, Stream) {
-	blocks := l.tail
+// copyLocked copies what memory holds from an offset on, as far as one stream (0: whichever comes first) and dst go.
+func (l *outputLog) copyLocked(dst []byte, from uint64, only streamTag) (int, streamTag) {
+	n := 0
 	if from < l.headEnd {
-		blocks = l.head
-	}
-	n, s := copyBlocks(blocks, dst, from)
-	if n < len(dst) && from+uint64(n) == l.headEnd && l.tailFrom == l.headEnd && len(l.tail) > 0 {
-		if more, next := copyBlocks(l.tail, dst[n:], l.headEnd); next == s {
-			n += more
+		n, only = copyBlocks(l.head, dst, from, only)
+		if n == 0 || from+uint64(n) < l.headEnd {
+			return n, only
 		}
 	}
-	return n, s
+	if at := from + uint64(n); n < len(dst) && at >= l.tailFrom && at < l.end {
+		var more int
+		more, only = copyBlocks(l.tail, dst[n:], at, only)
+		n += more
+	}
+	return n, only
 }
 
-// nextKeptLocked returns the first kept offset that is not before from.
-func (l *outputLog) nextKeptLocked(from uint64) uint64 {
+// nextInMemoryLocked returns the first offset not before from that memory holds.
+func (l *outputLog) nextInMemoryLocked(from uint64) uint64 {
 	if l.sealed && from >= l.headEnd && from < l.tailFrom {
 		return l.tailFrom
 	}
 	return from
 }
 
-// span is a piece of output without regard to streams: what is kept of [from, to).
+// nextKeptLocked returns the first offset not before from that can be read.
+func (l *outputLog) nextKeptLocked(from uint64) uint64 {
+	held := l.nextInMemoryLocked(from)
+	if held == from {
+		return from
+	}
+	if spilled, ok := l.spill.nextLocked(from); ok {
+		return spilled
+	}
+	return held
+}
+
+// span is a piece of output without regard to streams: what memory holds of [from, to).
 type span struct {
 	head, tail []byte
-	// omitted counts the bytes between head and tail that are not kept.
+	// omitted counts the bytes between head and tail that memory does not hold.
 	omitted uint64
 	to      uint64
 }
 
-// span copies what is kept of the output from an offset up to another, both streams in the order of arrival.
+// span copies what memory holds of the output from an offset up to another, both streams in the order of arrival.
+// What is in the file is left out: a result is cut to less than what memory holds, and a reader can have it.
 func (l *outputLog) span(from, to uint64) span {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -320,7 +379,7 @@ func (l *outputLog) span(from, to uint64) span {
 		out.head = l.rangeLocked(from, min(to, l.headEnd))
 		from = min(to, l.headEnd)
 	}
-	start := min(l.nextKeptLocked(from), to)
+	start := min(l.nextInMemoryLocked(from), to)
 	out.omitted = start - from
 	rest := l.rangeLocked(start, to)
 	if out.omitted == 0 {
@@ -334,7 +393,7 @@ func (l *outputLog) span(from, to uint64) span {
 func (l *outputLog) rangeLocked(from, to uint64) []byte {
 	buf := make([]byte, to-from)
 	for at := 0; at < len(buf); {
-		n, _ := l.copyLocked(buf[at:], from+uint64(at))
+		n, _ := l.copyLocked(buf[at:], from+uint64(at), 0)
 		at += n
 	}
 	return buf

@@ -25,9 +25,12 @@ type Process struct {
 	display string
 	program string
 	dir     string
+	tty     bool
 	pid     int
-	mark    uint64
-	started time.Time
+	// pidStart is set only when there is a journal and no mark: reading it costs.
+	pidStart uint64
+	mark     uint64
+	started  time.Time
 	// oomBefore is the engine's count of out-of-memory kills at the start.
 	oomBefore uint64
 	log       *outputLog
@@ -52,9 +55,13 @@ type Process struct {
 	// cause is why the engine ended it; empty when it did not.
 	cause        ExitReason
 	causeMessage string
-	exit         *ExitRecord
-	stop         *stopping
-	deadline     *time.Timer
+	// ending is what will be exit as soon as the journal has it.
+	ending *ExitRecord
+	exit   *ExitRecord
+	// outputLost is set when it ran under an engine that told nobody how much it had written.
+	outputLost bool
+	stop       *stopping
+	deadline   *time.Timer
 
 	// feeds are the inputs of clients that may come back, the most recently used last.
 	feedsMu sync.Mutex
@@ -85,8 +92,9 @@ func (p *Process) Info() Info {
 	size := p.log.size()
 	info := Info{
 		ID: p.id, State: StateRunning, Command: p.display, Program: p.program, Workdir: p.dir,
-		TTY: p.terminal != nil, StartTime: p.started, PID: p.pid,
-		OutputBytes: size.end, DroppedBytes: size.dropped, OutputOpen: size.open,
+		TTY: p.tty, StartTime: p.started, PID: p.pid, PIDStart: p.pidStart, Mark: p.mark,
+		OutputBytes: size.end, DroppedBytes: size.dropped, OutputOpen: size.open, OutputLost: p.outputLost,
+		SpilledBytes: size.spilled, SpillProblem: size.problem,
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,7 +190,11 @@ func (e *Engine) newProcess(id int32, plan plan, l launched) *Process {
 		pid: l.pid, mark: l.mark, started: time.Now(), pidfd: l.pidfd, terminal: l.terminal,
 		log:  newOutputLog(plan.retain, len(l.outputs)),
 		done: make(chan struct{}), turn: make(chan struct{}, 1),
-		oomBefore: e.oomKills(), report: plan.report, notices: plan.notices,
+		oomBefore: e.oomKills(), report: plan.report, notices: plan.notices, tty: plan.tty,
+	}
+	if e.journal != nil && p.mark == 0 {
+		now, _ := readProcEntry(p.pid)
+		p.pidStart = now.start
 	}
 	e.raiseOOMScore(l.pid)
 	for _, o := range l.outputs {
@@ -238,6 +250,10 @@ func (p *Process) run() {
 	if p.input != nil && !p.input.fed {
 		p.input.close()
 	}
+	p.mu.Lock()
+	p.ending = &rec
+	p.mu.Unlock()
+	awaitKept(p.engine.journalEnd(p))
 	p.mu.Lock()
 	p.exit = &rec
 	p.mu.Unlock()

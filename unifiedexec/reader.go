@@ -51,6 +51,8 @@ type Reader struct {
 	opts ReaderOptions
 	wake chan struct{}
 	buf  []byte
+	// marks are of the block in the file that was read last.
+	marks markCache
 
 	// Guarded by log.mu.
 	cursor   uint64
@@ -77,6 +79,7 @@ func (l *outputLog) newReader(o ReaderOptions) *Reader {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.readers = append(l.readers, r)
+	l.spill.useLocked()
 	return r
 }
 
@@ -109,14 +112,24 @@ func (r *Reader) outside() {
 
 // Close lets the process go.
 func (r *Reader) Close() {
+	if file := r.leave(); file != nil {
+		_ = file.Close() // What it held is nobody's any more.
+	}
+}
+
+// leave returns the file when this was the last that could read it.
+func (r *Reader) leave() io.Closer {
 	l := r.log
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if i := slices.Index(l.readers, r); i >= 0 {
-		l.readers = slices.Delete(l.readers, i, i+1)
+	i := slices.Index(l.readers, r)
+	if i < 0 {
+		return nil
 	}
+	l.readers = slices.Delete(l.readers, i, i+1)
 	r.lossless = false
 	l.movedLocked()
+	return l.spill.leaveLocked()
 }
 
 // take returns the next chunk if there is one, and whether there will never be another.
@@ -126,27 +139,51 @@ func (r *Reader) take() (chunk Chunk, ok, final bool) {
 	defer l.mu.Unlock()
 	r.inside = true
 	defer func() { r.inside = !ok && !final }()
-	if r.finalLocked(r.cursor) {
-		return Chunk{}, false, true
-	}
-	if kept := l.nextKeptLocked(r.cursor); kept > r.cursor {
-		chunk = Chunk{Offset: r.cursor, GapTo: kept}
-		r.moveLocked(kept)
-		return chunk, true, false
-	}
-	if r.cursor >= l.end {
-		return Chunk{}, false, false
-	}
-	r.growLocked()
-	n, s := l.copyLocked(r.buf, r.cursor)
-	if r.opts.Text {
-		if n = r.cutLocked(n); n == 0 {
+	for {
+		if r.finalLocked(r.cursor) {
+			return Chunk{}, false, true
+		}
+		if kept := l.nextKeptLocked(r.cursor); kept > r.cursor {
+			chunk = Chunk{Offset: r.cursor, GapTo: kept}
+			r.moveLocked(kept)
+			return chunk, true, false
+		}
+		if r.cursor >= l.end {
 			return Chunk{}, false, false
 		}
+		r.growLocked()
+		n, s := r.fillLocked()
+		if n == 0 {
+			continue // It was lost while the file was read.
+		}
+		if r.opts.Text {
+			if n = r.cutLocked(n); n == 0 {
+				return Chunk{}, false, false
+			}
+		}
+		chunk = Chunk{Offset: r.cursor, Stream: Stream(s), Data: r.buf[:n]}
+		r.moveLocked(r.cursor + uint64(n))
+		return chunk, true, false
 	}
-	chunk = Chunk{Offset: r.cursor, Stream: s, Data: r.buf[:n]}
-	r.moveLocked(r.cursor + uint64(n))
-	return chunk, true, false
+}
+
+// fillLocked reads into the buffer from the cursor on, as far as one stream goes. It lets the lock go while it reads the file.
+func (r *Reader) fillLocked() (n int, only streamTag) {
+	l := r.log
+	for n < len(r.buf) {
+		at := r.cursor + uint64(n)
+		more, stream := l.copyLocked(r.buf[n:], at, only)
+		if more == 0 && l.spill != nil {
+			if more, stream = l.spill.waitingLocked(r.buf[n:], at, only); more == 0 {
+				more, stream = l.spill.readLocked(r.buf[n:], at, only, &r.marks)
+			}
+		}
+		if more == 0 {
+			break
+		}
+		n, only = n+more, stream
+	}
+	return n, only
 }
 
 func (r *Reader) finalLocked(at uint64) bool {

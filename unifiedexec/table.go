@@ -20,6 +20,8 @@ type entry struct {
 	tool bool
 	// hidden is set for the engine's own processes, which nobody else may see.
 	hidden bool
+	// restored is set for processes of an earlier engine.
+	restored bool
 	// delivered is set once a result told the end.
 	delivered bool
 	// used orders processes by their last use.
@@ -109,12 +111,12 @@ func (t *table) get(id int32) (*Process, error) {
 	return nil, &UnknownProcessError{ID: id}
 }
 
-// use finds a process for WriteStdin, which does not know one whose end was told.
+// use finds a process for WriteStdin, which does not know one whose end was told. The end of a restored one was not.
 func (t *table) use(id int32) (*Process, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := t.procs[id]
-	if p == nil || p.entry.hidden || p.entry.delivered || (!p.entry.tool && !p.entry.ended.IsZero()) {
+	if p == nil || p.entry.hidden || p.entry.delivered || (!p.entry.tool && !p.entry.restored && !p.entry.ended.IsZero()) {
 		return nil, &UnknownProcessError{ID: id}
 	}
 	t.clock++
