@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/creack/pty"
+
+	"execsession.dev/agentd/client"
+	"execsession.dev/agentd/wire"
+	"execsession.dev/unifiedexec"
+)
+
+// echoBar is in milliseconds.
+const echoBar = 0.25
+
+// measureEcho is one byte to a terminal and back, again and again, on terminals that stay open.
+func (b *bench) measureEcho(ctx context.Context, engine *unifiedexec.Engine, bare, confined *agent) error {
+	for _, kind := range []struct{ title, script string }{
+		{"echoed by the terminal", "stty raw echo; printf r; exec cat >/dev/null"},
+		{"read and written by cat", "stty raw -echo; printf r; exec cat"},
+	} {
+		j := shellScript(kind.title, kind.script).onTerminal()
+		var echoes echoes
+		err := errors.Join(
+			echoes.open("floor: creack/pty", func() (*terminal, error) { return j.openBare(ctx) }),
+			echoes.open("in process", func() (*terminal, error) { return j.openIn(ctx, engine) }),
+			echoes.open("socket", func() (*terminal, error) { return j.openBy(ctx, bare.Client) }),
+			echoes.open("socket, "+sandboxed, func() (*terminal, error) { return j.openBy(ctx, confined.Client) }),
+		)
+		var taken []series
+		if err == nil {
+			taken, err = interleave(ctx, 5*b.runs, echoes.variants...)
+		}
+		if err := errors.Join(err, echoes.close()); err != nil {
+			return err
+		}
+		rows := rowsOf("ms", taken, 0)
+		for i := 2; i < len(rows); i++ {
+			rows[i] = rows[i].medianAtMost(echoBar)
+		}
+		b.section("engine", "a byte to a terminal and back, "+kind.title, rows...)
+	}
+	return nil
+}
+
+// echoes are terminals that are open side by side.
+type echoes struct {
+	variants []variant
+	opened   []*terminal
+}
+
+// open opens a terminal and waits until its command says that it is ready.
+func (e *echoes) open(name string, open func() (*terminal, error)) error {
+	opened, err := open()
+	if err != nil {
+		return fmt.Errorf("opening a terminal for %q: %w", name, err)
+	}
+	e.opened = append(e.opened, opened)
+	var one [1]byte
+	if _, err := io.ReadFull(opened, one[:]); err != nil {
+		return fmt.Errorf("waiting for the command of %q: %w", name, err)
+	}
+	if one[0] != 'r' {
+		return fmt.Errorf("the command of %q says %q, want that it is ready", name, one)
+	}
+	sent := byte('a')
+	e.variants = append(e.variants, timed(name, func(context.Context) error {
+		sent = 'a' + (sent-'a'+1)%26
+		if _, err := opened.write([]byte{sent}); err != nil {
+			return err
+		}
+		if _, err := io.ReadFull(opened, one[:]); err != nil {
+			return err
+		}
+		if one[0] != sent {
+			return fmt.Errorf("%q came back for %q", one, sent)
+		}
+		return nil
+	}))
+	return nil
+}
+
+func (e *echoes) close() error {
+	var err error
+	for _, opened := range e.opened {
+		err = errors.Join(err, opened.close())
+	}
+	return err
+}
+
+// terminal is the outer side of a command's terminal.
+type terminal struct {
+	read, write func([]byte) (int, error)
+	// close also ends the command.
+	close func() error
+}
+
+func (t *terminal) Read(p []byte) (int, error) { return t.read(p) }
+
+// openBare opens a terminal of creack/pty.
+func (j job) openBare(ctx context.Context) (*terminal, error) {
+	cmd := bareCommand(ctx, j.bare...)
+	file, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 80})
+	if err != nil {
+		return nil, err
+	}
+	return &terminal{read: file.Read, write: file.Write, close: func() error {
+		err := file.Close()
+		_ = cmd.Wait() // It says only that the command was hung up.
+		return err
+	}}, nil
+}
+
+// openIn opens a terminal of an engine in this process.
+func (j job) openIn(ctx context.Context, e *unifiedexec.Engine) (*terminal, error) {
+	process, reader, err := e.StartReading(ctx, j.command(), unifiedexec.ReaderOptions{Lossless: true})
+	if err != nil {
+		return nil, err
+	}
+	var rest []byte
+	return &terminal{
+		read: func(p []byte) (int, error) {
+			if len(rest) == 0 {
+				chunk, err := reader.Next(ctx)
+				if err != nil {
+					return 0, err
+				}
+				rest = chunk.Data
+			}
+			n := copy(p, rest)
+			rest = rest[n:]
+			return n, nil
+		},
+		write: func(p []byte) (int, error) { return process.Write(ctx, p) },
+		close: func() error {
+			reader.Close()
+			_, _, err := process.Stop(context.WithoutCancel(ctx), 0)
+			return err
+		},
+	}, nil
+}
+
+// openBy opens a terminal of an agent.
+func (j job) openBy(ctx context.Context, c *client.Client) (*terminal, error) {
+	input, typed := io.Pipe()
+	shown, output := io.Pipe()
+	ended := make(chan error, 1)
+	started := make(chan int32, 1)
+	go func() {
+		_, err := c.Run(ctx, j.wire(), client.Streams{
+			Stdin: input, Stdout: output, OnStart: func(p *wire.Process) { started <- p.GetId() },
+		})
+		ended <- errors.Join(err, output.Close())
+	}()
+	var id int32
+	select {
+	case id = <-started:
+	case err := <-ended:
+		return nil, errors.Join(err, typed.Close())
+	}
+	return &terminal{read: shown.Read, write: typed.Write, close: func() error {
+		atOnce := time.Duration(0)
+		_, err := c.Stop(context.WithoutCancel(ctx), id, &atOnce)
+		// Its stream ends with its record.
+		return errors.Join(err, <-ended, typed.Close(), shown.Close())
+	}}, nil
+}
