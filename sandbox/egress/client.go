@@ -81,7 +81,7 @@ func (c *client) release() {
 }
 
 // recover keeps an error of the proxy within one connection: the
-// agent that it runs in is the first process of its pod.
+// agent that it runs in is the first process of its pod. It is deferred by each goroutine.
 func (c *client) recover() {
 	if value := recover(); value != nil {
 		c.tell(Event{Verdict: Failed, Reason: ReasonInternal, Message: fmt.Sprintf("the egress proxy failed: %v", value)})
@@ -91,7 +91,7 @@ func (c *client) recover() {
 // tell completes an event and tells it.
 func (c *client) tell(e Event) Event {
 	e.Time, e.Client = time.Now(), c.remote
-	e.Asked, e.Method = quoteAsked(e.Asked), quoteAsked(e.Method)
+	e.Asked, e.Method = quoteAsked(e.Asked), e.Method[:min(len(e.Method), maxAsked)]
 	c.proxy.cfg.OnEvent(e)
 	return e
 }

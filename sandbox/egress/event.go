@@ -50,7 +50,8 @@ type Event struct {
 	Protocol Protocol
 	// Method is the method of a request by HTTP.
 	Method string
-	// Asked is the host as the client spelled it, at most 256 bytes of it, in valid UTF-8.
+	// Asked is the host as the client spelled it, at most 256 bytes of it, in valid UTF-8, and
+	// without what stands before an @, which may be a password.
 	Asked string
 	// Host is the host in its normal form; empty if it has none.
 	Host string
@@ -79,14 +80,16 @@ const maxAsked = 256
 
 // quoteAsked makes what a client sent fit for a record.
 func quoteAsked(asked string) string {
+	if i := strings.LastIndexByte(asked, '@'); i >= 0 {
+		asked = "***" + asked[i:]
+	}
 	if len(asked) > maxAsked {
 		asked = asked[:maxAsked]
 	}
-	clean := strings.Map(func(r rune) rune {
+	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return '?'
 		}
 		return r
 	}, strings.ToValidUTF8(asked, "?"))
-	return clean
 }

@@ -52,6 +52,7 @@ func (c *client) exchange(ctx context.Context, upstream net.Conn, e Event, h *he
 	sent := make(chan struct{})
 	go func() { // ends with the request, or when both of its ends were closed and interrupted below
 		defer close(sent)
+		defer c.recover()
 		x.send()
 	}()
 	reusable := x.answer()
@@ -158,6 +159,7 @@ func (x *exchange) fail(err error) {
 	default:
 		e.Reason, e.Message = ReasonBadAnswer, "the answer of "+e.Host+" is not HTTP, or ended early"
 	}
+	x.up.activity.touch()                              // the client has its own time to take this
 	writeRefusal(x.client.conn, e, statusOf(e.Reason)) //nolint:errcheck // the connection ends either way
 }
 

@@ -72,12 +72,12 @@ var fuzzPolicy = Policy{
 
 // fuzzNames are what the DNS holds. Only those below a.example lead somewhere.
 func fuzzNames(name string) []netip.Addr {
-	switch {
-	case name == "rebind.example.":
+	switch name {
+	case "rebind.example.":
 		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}
-	case name == "mixed.example.":
+	case "mixed.example.":
 		return []netip.Addr{netip.MustParseAddr("8.8.8.8"), netip.MustParseAddr("::ffff:10.0.0.1")}
-	case name == "in.a.example.":
+	case "in.a.example.":
 		return []netip.Addr{netip.MustParseAddr("169.254.169.254")}
 	default:
 		return []netip.Addr{netip.MustParseAddr("9.8.7.6")}

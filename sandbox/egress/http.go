@@ -48,9 +48,12 @@ func (c *client) serveRequest(ctx context.Context) bool {
 
 // reject answers a request that no policy has to be asked about.
 func (c *client) reject(h *head, bad *badRequest) {
-	q := Query{Protocol: ProtocolHTTP, Method: h.method, Host: h.target}
+	q := Query{Protocol: ProtocolHTTP, Method: h.method}
+	if _, rest, found := strings.Cut(h.target, "://"); found {
+		q.Host = authorityOf(rest)
+	}
 	if h.method == http.MethodConnect {
-		q.Protocol = ProtocolConnect
+		q.Protocol, q.Host = ProtocolConnect, h.target
 	}
 	c.answer(c.refuse(q, ReasonInvalidRequest, bad.message), bad.status)
 }
@@ -86,12 +89,8 @@ func (c *client) serveForward(ctx context.Context, h *head, req *http.Request) b
 		c.reject(h, malformed("this is a proxy: it takes absolute http:// URLs, and CONNECT for everything else"))
 		return false
 	}
-	authority := rest
-	if i := strings.IndexAny(rest, "/?"); i >= 0 {
-		authority = rest[:i]
-	}
 	q := Query{Protocol: ProtocolHTTP, Method: actualMethod(req), Body: h.hasBody()}
-	upstream, e := c.openFor(ctx, h, q, authority, httpPort)
+	upstream, e := c.openFor(ctx, h, q, authorityOf(rest), httpPort)
 	if upstream == nil {
 		c.answer(e, statusOf(e.Reason))
 		return false
@@ -100,6 +99,15 @@ func (c *client) serveForward(ctx context.Context, h *head, req *http.Request) b
 }
 
 const httpPort = 80
+
+// authorityOf is the part of a URL between its scheme and its path. It is what is decided about, whatever
+// a parser of URLs would take for the host.
+func authorityOf(rest string) string {
+	if i := strings.IndexAny(rest, "/?"); i >= 0 {
+		return rest[:i]
+	}
+	return rest
+}
 
 // openFor decides about the authority that a request is for, and connects. The usual port is that of an
 // authority without one; 0 means that it must have one.

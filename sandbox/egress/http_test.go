@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestForwardedRequest compares what a server gets with what the client sent.
@@ -217,8 +216,12 @@ func TestSeveralRequests(t *testing.T) {
 		}
 	}
 	response, err := http.ReadResponse(reader, nil)
-	if err != nil || response.StatusCode != http.StatusForbidden || response.Header.Get(reasonHeader) != string(ReasonNotAllowed) {
-		t.Fatalf("answer %v, %v, want a refusal", response, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusForbidden || response.Header.Get(reasonHeader) != string(ReasonNotAllowed) {
+		t.Fatalf("answer %v, want a refusal", response)
 	}
 	io.Copy(io.Discard, response.Body)
 	if rest, err := io.ReadAll(reader); err != nil || len(rest) != 0 {
@@ -249,6 +252,7 @@ func TestContinue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer response.Body.Close()
 	if body, err := io.ReadAll(response.Body); err != nil || string(body) != "got hello" {
 		t.Errorf("answer %q, %v", body, err)
 	}
@@ -269,6 +273,7 @@ func TestEarlyAnswer(t *testing.T) {
 	if err != nil || response.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Fatalf("answer %v, %v", response, err)
 	}
+	defer response.Body.Close()
 	if body, err := io.ReadAll(response.Body); err != nil || string(body) != "no." {
 		t.Errorf("body %q, %v", body, err)
 	}
@@ -324,6 +329,7 @@ func TestStreaming(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer response.Body.Close()
 	buffer := make([]byte, 16)
 	for _, want := range []string{"a", "b", "c"} {
 		if want != "a" {
@@ -343,21 +349,22 @@ func TestStreaming(t *testing.T) {
 
 // TestInvalidRequests gives every request that is none an answer, an event and no connection.
 func TestInvalidRequests(t *testing.T) {
-	w := newWorld(t, Policy{AllowedDomains: []string{"*", "0.0.0.0/0"}}, Limits{Head: 500 * time.Millisecond})
+	w := newWorld(t, Policy{AllowedDomains: []string{"*", "0.0.0.0/0"}}, Limits{})
 	const host = "\r\nHost: web.example\r\n\r\n"
 	cases := map[string]struct {
 		request string
 		status  int
 		reason  Reason
+		asked   string
 	}{
 		"origin form":      {request: "GET / HTTP/1.1" + host, status: 400, reason: ReasonInvalidRequest},
 		"asterisk form":    {request: "OPTIONS * HTTP/1.1" + host, status: 400, reason: ReasonInvalidRequest},
-		"https":            {request: "GET https://web.example/ HTTP/1.1" + host, status: 400, reason: ReasonInvalidRequest},
+		"https":            {request: "GET https://web.example/secret?token HTTP/1.1" + host, status: 400, reason: ReasonInvalidRequest, asked: "web.example"},
 		"ftp":              {request: "GET ftp://web.example/ HTTP/1.1" + host, status: 400, reason: ReasonInvalidRequest},
 		"smuggled":         {request: "POST http://web.example/ HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked" + host + "0\r\n\r\n", status: 400, reason: ReasonInvalidRequest},
 		"user":             {request: "GET http://web.example@evil.example/ HTTP/1.1" + host, status: 403, reason: ReasonInvalidHost},
 		"user, CONNECT":    {request: "CONNECT web.example@evil.example:443 HTTP/1.1" + host, status: 403, reason: ReasonInvalidHost},
-		"password":         {request: "GET http://web.example:80@evil.example/ HTTP/1.1" + host, status: 403, reason: ReasonInvalidHost},
+		"password":         {request: "GET http://web.example:secret@evil.example/ HTTP/1.1" + host, status: 403, reason: ReasonInvalidHost, asked: "***@evil.example"},
 		"other Host":       {request: "GET http://evil.example/ HTTP/1.1" + host, status: 403, reason: ReasonHostMismatch},
 		"other Host, port": {request: "GET http://web.example/ HTTP/1.1\r\nHost: web.example:8080\r\n\r\n", status: 403, reason: ReasonHostMismatch},
 		"no port":          {request: "CONNECT web.example HTTP/1.1" + host, status: 403, reason: ReasonInvalidHost},
@@ -366,7 +373,7 @@ func TestInvalidRequests(t *testing.T) {
 		"zone":             {request: "CONNECT [fe80::1%25lo]:443 HTTP/1.0\r\n\r\n", status: 403, reason: ReasonInvalidHost},
 		"no host":          {request: "GET http:///path HTTP/1.0\r\n\r\n", status: 403, reason: ReasonInvalidHost},
 		"too large":        {request: "GET http://web.example/" + strings.Repeat("a", maxHead) + " HTTP/1.1" + host, status: 431, reason: ReasonInvalidRequest},
-		"never ends":       {request: "GET http://web.example/ HTTP/1.1\r\nX-A: b\r\n", status: 408, reason: ReasonInvalidRequest},
+		"half a head":      {request: "GET http://web.example/ HTTP/1.1\r\nX-A: b\r\n", status: 400, reason: ReasonInvalidRequest},
 		"TLS":              {request: "\x16\x03\x01\x00\x05hello\r\n\r\n", status: 400, reason: ReasonInvalidRequest},
 		"HTTP/2":           {request: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", status: 505, reason: ReasonInvalidRequest},
 	}
@@ -374,13 +381,13 @@ func TestInvalidRequests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w.t = t
 			before := len(w.allEvents())
-			got := w.ask(c.request)
+			got := w.askAndEnd(c.request)
 			if !strings.HasPrefix(got, fmt.Sprintf("HTTP/1.1 %d ", c.status)) || !strings.Contains(got, fmt.Sprintf("X-Execsession-Reason: %s\r\n", c.reason)) {
 				t.Errorf("answer %q, want %d and %s", got, c.status, c.reason)
 			}
 			events := w.allEvents()[before:]
-			if len(events) != 1 || events[0].Verdict != Refused || events[0].Reason != c.reason || events[0].Message == "" || len(events[0].Asked) > maxAsked {
-				t.Errorf("events %+v, want one refusal, %s", events, c.reason)
+			if len(events) != 1 || events[0].Verdict != Refused || events[0].Reason != c.reason || events[0].Message == "" || len(events[0].Asked) > maxAsked || c.asked != "" && events[0].Asked != c.asked {
+				t.Errorf("events %+v, want one refusal, %s, asked %q", events, c.reason, c.asked)
 			}
 		})
 	}

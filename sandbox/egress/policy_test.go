@@ -3,6 +3,7 @@ package egress
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -55,6 +56,28 @@ func TestCompileErrors(t *testing.T) {
 				t.Errorf("Compile: %v, want field %s, value %q, %q in the reason (%s)", err, c.field, c.value, c.says, c.reason)
 			}
 		})
+	}
+}
+
+func TestFieldError(t *testing.T) {
+	err := &FieldError{Field: "network.methods", Value: "full", Reason: "must be one of Limited, Full"}
+	if want := `network.methods: value "full": must be one of Limited, Full`; err.Error() != want {
+		t.Errorf("%q, want %q", err.Error(), want)
+	}
+}
+
+// TestOwnRanges guards what this machine is reached by.
+func TestOwnRanges(t *testing.T) {
+	own, err := OwnRanges()
+	if err != nil {
+		t.Fatal(err)
+	}
+	loopback := Range{Prefix: netip.MustParsePrefix("127.0.0.1/32"), Name: "an address of this host itself"}
+	if !slices.Contains(own, loopback) {
+		t.Errorf("%v, want 127.0.0.1 among them", own)
+	}
+	if _, err := Compile(Policy{Methods: FullMethods}, own); err != nil {
+		t.Error(err)
 	}
 }
 

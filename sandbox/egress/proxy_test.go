@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -87,6 +88,9 @@ func TestRealDialer(t *testing.T) {
 		if got, want := w.get(client, fmt.Sprintf("http://%s:%d/", host, port)), fmt.Sprintf("127.0.0.1:%d", port); got != want {
 			t.Errorf("%s: the server saw %q, want %q", host, got, want)
 		}
+	}
+	if got, want := (host{addr: netip.MustParseAddr("2001:db8::1")}).authority(8080, httpPort), "[2001:db8::1]:8080"; got != want {
+		t.Errorf("a Host header for IPv6 is %q, want %q", got, want)
 	}
 	// Nobody listens at port 1 of a test machine; what refuses is the kernel.
 	answer := w.ask("CONNECT 127.0.0.1:1 HTTP/1.0\r\n\r\n")
@@ -277,6 +281,42 @@ type brokenListener struct{ net.Listener }
 var errBroken = errors.New("broken")
 
 func (brokenListener) Accept() (net.Conn, error) { return nil, errBroken }
+
+// shortListener has no descriptor for its first clients.
+type shortListener struct {
+	net.Listener
+	short int
+}
+
+func (l *shortListener) Accept() (net.Conn, error) {
+	if l.short > 0 {
+		l.short--
+		return nil, &net.OpError{Op: "accept", Err: syscall.EMFILE}
+	}
+	return l.Listener.Accept()
+}
+
+// TestServeWaitsForDescriptors goes on when descriptors are free again.
+func TestServeWaitsForDescriptors(t *testing.T) {
+	proxy, err := New(Config{Rules: func(netip.AddrPort) *Rules { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- proxy.Serve(context.Background(), &shortListener{Listener: listener, short: 2}) }()
+	w := &world{t: t, address: addrPort(listener.Addr())}
+	if got := w.ask("CONNECT example.com:443 HTTP/1.0\r\n\r\n"); !strings.Contains(got, string(ReasonNoPolicy)) {
+		t.Errorf("answer %q", got)
+	}
+	proxy.Close(t.Context())
+	if err := <-served; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+}
 
 func TestServeReturnsTheListenersError(t *testing.T) {
 	proxy, err := New(Config{Rules: func(netip.AddrPort) *Rules { return nil }})

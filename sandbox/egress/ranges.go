@@ -1,6 +1,10 @@
 package egress
 
-import "net/netip"
+import (
+	"fmt"
+	"net"
+	"net/netip"
+)
 
 // unreachable are the ranges that no connection may go to whatever a policy says: they name no other host.
 var unreachable = ranges(
@@ -61,6 +65,23 @@ func ranges(pairs ...string) []Range {
 		table = append(table, Range{Prefix: netip.MustParsePrefix(pairs[i]), Name: pairs[i+1]})
 	}
 	return table
+}
+
+// OwnRanges returns the addresses of this host's interfaces, to be guarded: the other
+// containers of a pod listen there, and not every pod has a private address.
+func OwnRanges() ([]Range, error) {
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("listing the addresses of this host: %w", err)
+	}
+	var own []Range
+	for _, address := range addresses {
+		if prefix, err := netip.ParsePrefix(address.String()); err == nil {
+			addr := prefix.Addr().Unmap()
+			own = append(own, Range{Prefix: netip.PrefixFrom(addr, addr.BitLen()), Name: "an address of this host itself"})
+		}
+	}
+	return own, nil
 }
 
 // within finds the range of a table that a prefix lies in.

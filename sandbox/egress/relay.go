@@ -33,6 +33,7 @@ func (c *client) tunnel(ctx context.Context, upstream net.Conn, e Event) {
 
 	var back sync.WaitGroup
 	back.Go(func() {
+		defer c.recover()
 		if err := pump(down, up); err != nil {
 			up.reset()
 			down.reset()

@@ -187,39 +187,91 @@ func TestResetIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestIdleTunnelEnds ends a tunnel in which nothing moves, and not one in which one direction does.
+// TestIdleTunnelEnds ends a tunnel in which nothing moves.
 func TestIdleTunnelEnds(t *testing.T) {
-	const idle = 300 * time.Millisecond
-	w := newWorld(t, Policy{AllowedDomains: []string{"web.example"}}, Limits{Idle: idle})
-	w.serveRaw(9000, func(conn *net.TCPConn) {
-		for range 10 { // longer in all than the idle time
-			if _, err := io.WriteString(conn, "."); err != nil {
-				return
-			}
-			time.Sleep(idle / 4)
-		}
-		io.Copy(io.Discard, conn)
-	})
+	w := newWorld(t, Policy{AllowedDomains: []string{"web.example"}}, Limits{Idle: 200 * time.Millisecond})
+	w.serveRaw(9000, func(conn *net.TCPConn) { io.Copy(io.Discard, conn) })
 	_, reader := w.tunnel("web.example:9000")
-	got, err := io.ReadAll(reader)
-	if string(got) != ".........." || err == nil {
-		t.Errorf("got %q, %v, want ten dots and then a reset", got, err)
+	if got, err := io.ReadAll(reader); len(got) != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got %q, %v, want the end", got, err)
 	}
 	w.waitUsage(1)
 }
 
+// TestSlowAnswerTimesOut gives up a host that takes the request and does not answer.
+func TestSlowAnswerTimesOut(t *testing.T) {
+	w := newWorld(t, Policy{AllowedDomains: []string{"web.example"}}, Limits{Idle: 200 * time.Millisecond})
+	w.serveRaw(80, func(conn *net.TCPConn) { io.Copy(io.Discard, conn) })
+	if got := w.ask("GET http://web.example/ HTTP/1.0\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 504 Gateway Timeout (TimedOut)\r\n") {
+		t.Errorf("answer %q", got)
+	}
+}
+
+// expiring is a connection whose first operations run into their deadline. Before each it does something.
+type expiring struct {
+	net.Conn
+	expire int
+	before func()
+}
+
+func (c *expiring) operate(p []byte) (int, error) {
+	c.before()
+	if c.expire > 0 {
+		c.expire--
+		return 0, os.ErrDeadlineExceeded
+	}
+	return len(p), nil
+}
+
+func (c *expiring) Read(p []byte) (int, error)     { return c.operate(p) }
+func (c *expiring) Write(p []byte) (int, error)    { return c.operate(p) }
+func (*expiring) SetReadDeadline(time.Time) error  { return nil }
+func (*expiring) SetWriteDeadline(time.Time) error { return nil }
+
+// TestOtherDirectionKeepsAlive goes on where only the other direction had something to carry.
+func TestOtherDirectionKeepsAlive(t *testing.T) {
+	for name, operate := range map[string]func(*endpoint) (int, error){
+		"read":  func(e *endpoint) (int, error) { return e.Read(make([]byte, 3)) },
+		"write": func(e *endpoint) (int, error) { return e.Write(make([]byte, 3)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			busy := newActivity(time.Hour)
+			if n, err := operate(&endpoint{Conn: &expiring{expire: 3, before: busy.touch}, activity: busy}); n != 3 || err != nil {
+				t.Errorf("with a busy direction: %d, %v, want 3 bytes", n, err)
+			}
+			idle := newActivity(0)
+			if n, err := operate(&endpoint{Conn: &expiring{expire: 3, before: func() {}}, activity: idle}); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("with none: %d, %v, want the deadline's error", n, err)
+			}
+			e := &endpoint{Conn: &expiring{expire: 3, before: func() {}}, activity: busy}
+			e.interrupt()
+			if n, err := e.Read(make([]byte, 3)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("interrupted: %d, %v, want the deadline's error", n, err)
+			}
+		})
+	}
+}
+
 // TestSlowClientsAreLetGo bounds the time to ask and the time between requests.
 func TestSlowClientsAreLetGo(t *testing.T) {
-	w := newWorld(t, Policy{AllowedDomains: []string{"web.example"}}, Limits{Head: 100 * time.Millisecond, KeepAlive: 100 * time.Millisecond})
-	w.serveHTTP(func(http.ResponseWriter, *http.Request) {})
+	w := newWorld(t, Policy{AllowedDomains: []string{"web.example"}}, Limits{Head: 100 * time.Millisecond})
 	if got := w.ask(""); got != "" {
 		t.Errorf("a client that asks nothing got %q", got)
 	}
+	if events := w.allEvents(); len(events) != 0 {
+		t.Errorf("events %+v, want none", events)
+	}
+	if got := w.ask("GET http://web.example/ HTTP/1.1\r\nX-A: b\r\n"); !strings.HasPrefix(got, "HTTP/1.1 408 ") {
+		t.Errorf("a client that does not come to an end got %q", got)
+	}
+	if got := w.ask("\x05\x02\x00"); got != "\x05\x01\x00\x01\x00\x00\x00\x00\x00\x00" {
+		t.Errorf("a client that does not come to an end got %q", got)
+	}
+
+	w = newWorld(t, Policy{AllowedDomains: []string{"web.example"}}, Limits{KeepAlive: 100 * time.Millisecond})
+	w.serveHTTP(func(http.ResponseWriter, *http.Request) {})
 	if got := w.ask("GET http://web.example/ HTTP/1.1\r\nHost: web.example\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\n") || strings.Count(got, "HTTP/1.1") != 1 {
 		t.Errorf("a client that asks once got %q", got)
-	}
-	if events := w.allEvents(); len(events) != 1 {
-		t.Errorf("events %+v, want that of the request", events)
 	}
 }
 
