@@ -65,6 +65,9 @@ var abiLevels = []abiLevel{
 	},
 }
 
+// abiPorts is the ABI since when a rule can bound the ports of TCP.
+const abiPorts = 4
+
 // abiLogNewExec is the ABI since when denials after execve can be written to the kernel's audit log.
 const abiLogNewExec = 7
 

@@ -19,6 +19,8 @@ type Capabilities struct {
 	NotifyTaken bool
 	// NotifyFlags are the flags that filters with a supervisor are installed with.
 	NotifyFlags uintptr
+	// BindToDevice says that a socket may be bound to the loopback device.
+	BindToDevice bool
 	// UID is the effective user id.
 	UID int
 	// EffectiveCaps are the effective capabilities, one bit each.

@@ -55,6 +55,7 @@ func (l *Launcher) addFilters(p *plan, caps Capabilities) error {
 		return err
 	}
 	l.notifyFlags, l.decisions, l.names = caps.NotifyFlags, indexRules(arch, p.rules), syscallNames(arch, p.rules)
+	l.access, l.brokered = broker{mode: p.network, proxy: p.proxy}, p.network == LoopbackNetwork || p.network == ProxyNetwork
 	l.observed, err = newProgram(arch, observed(p.rules))
 	return err
 }

@@ -26,8 +26,9 @@
 // whose files can start programs outside of every sandbox, and in the hidden folders.
 //
 // With Network None a process has Unix sockets and may read the list of interfaces;
-// with Open also TCP and UDP, but no other protocol. Loopback and Proxy are not
-// enforceable by this version.
+// with Open also TCP and UDP, but no other protocol. Loopback adds TCP within the loopback
+// interface of the pod, whatever address is bound or connected to; Proxy adds TCP to
+// the agent's own proxy (Layout.Proxy) and nothing else. Neither has UDP, so that no name leaves by itself.
 //
 // In every mode a process has no capabilities and gains none, cannot trace or read the memory
 // of processes outside of its sandbox, signal them, renice them, change their limits or
@@ -46,6 +47,21 @@
 // goroutine locks the thread and never unlocks it, so that Go destroys it. The agent's other threads stay free,
 // and no second exec has to be paid for. The main thread cannot be destroyed, so it
 // is never used.
+//
+// # Denials
+//
+// [Launcher.StartWatched] tells what a start's processes are refused. The filter then hands
+// such calls to a supervisor, a goroutine of this process, which answers with the
+// errno of the rule and counts: a [Denial] exists exactly if the sandbox's filter refused. What
+// Landlock refuses makes none, nor what a filter above ours refuses first: in a pod, the
+// container runtime's own refuses mount, bpf and others before we are asked. Calls that get ENOSYS so that the
+// program takes an older call, clone3 above all, are no refusals.
+//
+// Loopback and Proxy need the supervisor also to allow: it makes each internet socket
+// itself, binds it to the loopback device, which nobody without CAP_NET_RAW can undo, and
+// puts it into the caller's table; with Proxy, Landlock adds the port. Those are the walls. It also looks at the
+// address of each connect, and refuses what would run into them; a thread that swaps the address
+// after the look meets the walls instead. See docs/design/sandbox.md.
 //
 // # Invariants
 //

@@ -197,6 +197,14 @@ func socketRules(mode NetworkMode) []rule {
 	for _, family := range []uint32{afInet, afInet6} {
 		rules = append(rules, inetRules(mode, family)...)
 	}
+	switch mode {
+	case ProxyNetwork:
+		rules = append(rules, rule{id: "connect", calls: []string{"connect"}, then: askOwner}, rule{id: "bind", calls: []string{"bind"}, then: askOwner})
+	case LoopbackNetwork:
+		// A socket that is bound to the loopback device serves nobody else, whatever address it binds.
+		rules = append(rules, rule{id: "connect", calls: []string{"connect"}, then: askOwner})
+	case NoNetwork, OpenNetwork:
+	}
 	return append(rules, rule{id: "socket", calls: []string{"socket", "socketpair"}, then: refuse(eafnosupport)})
 }
 
@@ -204,20 +212,30 @@ func socketRules(mode NetworkMode) []rule {
 // policy, where the family is closed, and EPROTONOSUPPORT where the family is
 // open but not for this protocol, on which programs fall back to TCP.
 func inetRules(mode NetworkMode, family uint32) []rule {
-	if mode != OpenNetwork {
+	type pair struct{ kind, protocol uint32 }
+	streams := []pair{{sockStream, protoAny}, {sockStream, protoTCP}}
+	var pairs []pair
+	then := allow
+	switch mode {
+	case OpenNetwork:
+		pairs = slices.Concat(streams, []pair{{sockDgram, protoAny}, {sockDgram, protoUDP}})
+	case LoopbackNetwork, ProxyNetwork:
+		// No datagrams: one may name another device than its socket's (IP_PKTINFO).
+		pairs, then = streams, askOwner
+	case NoNetwork:
 		return []rule{{id: "socket", calls: []string{"socket"}, when: []test{argIs(0, family)}, then: refuse(eacces)}}
 	}
-	pairs := []struct{ kind, protocol uint32 }{
-		{sockStream, protoAny}, {sockStream, protoTCP}, {sockDgram, protoAny}, {sockDgram, protoUDP},
-	}
-	rules := make([]rule, 0, len(pairs)+1)
+	rules := make([]rule, 0, len(pairs)+2)
 	for _, pair := range pairs {
 		rules = append(rules, rule{
 			id:    "socket",
 			calls: []string{"socket"},
 			when:  []test{argIs(0, family), bitsAre(1, sockTypeMask, pair.kind), argIs(2, pair.protocol)},
-			then:  allow,
+			then:  then,
 		})
+	}
+	if mode != OpenNetwork {
+		rules = append(rules, rule{id: "socket", calls: []string{"socket"}, when: []test{argIs(0, family), bitsAre(1, sockTypeMask, sockDgram)}, then: refuse(eacces)})
 	}
 	return append(rules, rule{id: "socket", calls: []string{"socket"}, when: []test{argIs(0, family)}, then: refuse(eprotonosupport)})
 }

@@ -161,8 +161,20 @@ var filterCases = []struct {
 	{"no other netlink", "socket", args{16, 3, 9}, OpenNetwork, 7, refuse(eafnosupport)},
 	{"closed", "socket", args{2, 1, 0}, none, 7, refuse(eacces)},
 	{"closed", "socket", args{10, 0x80802, 17}, none, 7, refuse(eacces)},
-	{"closed", "socket", args{2, 1, 0}, LoopbackNetwork, 7, refuse(eacces)},
-	{"closed", "socket", args{2, 1, 0}, ProxyNetwork, 7, refuse(eacces)},
+	{"made by the supervisor", "socket", args{2, 1, 0}, LoopbackNetwork, 7, askOwner},
+	{"made by the supervisor", "socket", args{10, 0x80801, 6}, ProxyNetwork, 7, askOwner},
+	{"no datagrams", "socket", args{2, 2, 0}, LoopbackNetwork, 7, refuse(eacces)},
+	{"no names over UDP", "socket", args{10, 0x80802, 17}, ProxyNetwork, 7, refuse(eacces)},
+	{"Multipath TCP", "socket", args{2, 1, 262}, ProxyNetwork, 7, refuse(eprotonosupport)},
+	{"raw", "socket", args{2, 3, 1}, LoopbackNetwork, 7, refuse(eprotonosupport)},
+	{"packet", "socket", args{17, 3, 0}, ProxyNetwork, 7, refuse(eafnosupport)},
+	{"Unix sockets pass", "socket", args{1, 1, 0}, ProxyNetwork, 7, allow},
+	{"looked at", "connect", args{}, ProxyNetwork, 7, askOwner},
+	{"looked at", "connect", args{}, LoopbackNetwork, 7, askOwner},
+	{"not looked at", "connect", args{}, NoNetwork, 7, allow},
+	{"not looked at", "connect", args{}, OpenNetwork, 7, allow},
+	{"looked at", "bind", args{}, ProxyNetwork, 7, askOwner},
+	{"the device bounds it", "bind", args{}, LoopbackNetwork, 7, allow},
 	{"open", "socket", args{2, 1, 0}, OpenNetwork, 7, allow},
 	{"open, with flags", "socket", args{10, 0x80801, 6}, OpenNetwork, 7, allow},
 	{"open", "socket", args{2, 2, 17}, OpenNetwork, 7, allow},
@@ -202,7 +214,7 @@ func TestFilterTable(t *testing.T) {
 // TestFilterRules checks that every rule of the tables takes effect somewhere.
 func TestFilterRules(t *testing.T) {
 	for _, arch := range architectures {
-		for _, mode := range []NetworkMode{NoNetwork, OpenNetwork} {
+		for _, mode := range []NetworkMode{NoNetwork, LoopbackNetwork, ProxyNetwork, OpenNetwork} {
 			rules := filterRules(Default(), mode, 2)
 			raw := program(t, arch, rules)
 			for _, r := range rules {
@@ -273,7 +285,7 @@ func TestFilterProperty(t *testing.T) {
 		for range random.IntN(300) {
 			policy.Process.DeniedSyscalls = append(policy.Process.DeniedSyscalls, names[random.IntN(len(names))])
 		}
-		mode := []NetworkMode{NoNetwork, OpenNetwork}[random.IntN(2)]
+		mode := []NetworkMode{NoNetwork, LoopbackNetwork, ProxyNetwork, OpenNetwork}[random.IntN(4)]
 		rules := filterRules(policy, mode, random.IntN(8))
 		raw := program(t, arch, rules)
 		narrower := filterRules(Default(), mode, 7)

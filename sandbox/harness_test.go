@@ -78,6 +78,8 @@ type agentOrder struct {
 	DropCaps bool
 	Bare     bool
 	Attempts []string
+	// environment is what the agent tells its attempts.
+	environment []string
 }
 
 // agentAnswer is what the agent found.
@@ -225,6 +227,15 @@ func carryOut(order agentOrder) (agentAnswer, error) {
 		caps.LandlockABI = *order.ForceABI
 	}
 	caps.Seccomp = caps.Seccomp && !order.NoFilter
+	var open sockets
+	if err := open.listen(); err != nil {
+		return answer, err
+	}
+	defer open.close()
+	if order.Policy.Network.Mode == ProxyNetwork {
+		order.Layout.Proxy = open.proxy.Addr().(*net.TCPAddr).AddrPort()
+	}
+	order.environment = []string{"PROXY=" + portOf(open.proxy), "OTHER=" + portOf(open.other)}
 	launcher, err := Compile(order.Policy, order.Layout, caps)
 	if err != nil {
 		answer.CompileError = err.Error()
@@ -240,6 +251,9 @@ func carryOut(order agentOrder) (agentAnswer, error) {
 		start = startBare
 	}
 	err = runAttempts(order, start, &answer)
+	if n := open.reached.Load(); n > 0 && order.Policy.Network.Mode == ProxyNetwork {
+		answer.Harmed = append(answer.Harmed, fmt.Sprintf("%d connections reached a port that is not the proxy's", n))
+	}
 	return answer, err
 }
 
@@ -320,10 +334,10 @@ func runAttempt(order agentOrder, start startWatched, name, abstract string) (ou
 	binary := filepath.Join(order.Base, "agent/bin/sandbox.test")
 	pid, err := start(binary, []string{binary}, &syscall.ProcAttr{
 		Dir: order.Layout.Workspace,
-		Env: []string{
+		Env: append([]string{
 			roleVariable + "=" + roleAttempt, "ATTEMPT=" + name, "BASE=" + order.Base, "ABSTRACT=" + abstract,
 			fmt.Sprintf("AGENT_PID=%d", os.Getpid()), "PATH=/usr/bin:/bin", "GOTRACEBACK=none", raceOptions,
-		},
+		}, order.environment...),
 		Files: []uintptr{null.Fd(), writer.Fd(), writer.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd},
 	}, watch)

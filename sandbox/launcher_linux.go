@@ -21,7 +21,10 @@ type Launcher struct {
 	notifyFlags uintptr
 	decisions   ruleIndex
 	names       map[uint32]string
-	report      Report
+	access      broker
+	// brokered says that every start needs a supervisor, watched or not.
+	brokered bool
+	report   Report
 
 	// mu is held for reading while a start uses the rules' descriptor.
 	mu      sync.RWMutex
@@ -56,6 +59,9 @@ func (l *Launcher) start(argv0 string, argv []string, attr *syscall.ProcAttr, wa
 	if l.closed {
 		return 0, &SetupError{Stage: StageLauncher, Err: os.ErrClosed}
 	}
+	if watch == nil && l.brokered {
+		watch = &Watch{}
+	}
 	supervised := watch != nil && len(l.observed) > 0
 	end := l.threads.start(start{argv0: argv0, argv: argv, attr: attr, result: make(chan started, 1)}, supervised, l.confineThread)
 	if end.listener >= 0 {
@@ -66,7 +72,7 @@ func (l *Launcher) start(argv0 string, argv []string, attr *syscall.ProcAttr, wa
 
 // supervise gives a start's listener to a goroutine of its own.
 func (l *Launcher) supervise(listener int, watch Watch) {
-	s := newSupervisor(listener, l.decisions, l.names, watch)
+	s := newSupervisor(listener, l.decisions, l.names, l.access, watch)
 	go s.run() // ends with the last process that has the filter
 }
 

@@ -1,5 +1,7 @@
 package sandbox
 
+import "net/netip"
+
 // Layout says where the parts of a session lie on this machine. Paths are absolute
 // and clean, and must not pass through a symbolic link: a link inside a writable
 // folder could be turned elsewhere by a command before the next compilation.
@@ -13,6 +15,9 @@ type Layout struct {
 	// In no mode can a command read, execute, create, change or remove anything in
 	// them. They may be missing. None may lie in or around a writable folder.
 	Hidden []string
+	// Proxy is where the agent's own proxy listens on the loopback interface: all that
+	// commands reach in Proxy mode. It must listen before the first start.
+	Proxy netip.AddrPort
 }
 
 // Report says what a Launcher enforces.

@@ -57,33 +57,58 @@ func installListener(program []unix.SockFilter, flags uintptr) (int, error) {
 // receive takes the next call that waits. Who called may be gone by then: ENOENT.
 func receive(listener int, into *notification) error {
 	*into = notification{} // the kernel insists on zeroes
-	return notifyControl(listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(into))
+	_, err := waitingControl(listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(into))
+	return err
 }
 
 // reply ends the call. ENOENT means that it has ended without us: nobody was told anything.
 func reply(listener int, with answer) error {
-	return notifyControl(listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&with))
+	return shortControl(listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&with))
 }
 
-// hand puts a copy of a descriptor into the caller's table and ends its call with the number.
-func hand(listener int, id uint64, fd int, fdFlags uint32) error {
-	given := gift{id: id, flags: unix.SECCOMP_ADDFD_FLAG_SEND, source: uint32(fd), fdFlags: fdFlags}
-	return notifyControl(listener, unix.SECCOMP_IOCTL_NOTIF_ADDFD, unsafe.Pointer(&given))
+// hand puts a copy of a descriptor into the caller's table and returns its number there.
+//
+// It does not use SECCOMP_ADDFD_FLAG_SEND, which would end the call in the same step: the
+// kernel waits for the caller's thread to take the descriptor, and a signal to us during that wait,
+// as Go sends itself many, takes it back but leaves the call answered, with descriptor 0.
+func hand(listener int, id uint64, fd int, fdFlags uint32) (int, error) {
+	given := gift{id: id, source: uint32(fd), fdFlags: fdFlags}
+	for {
+		number, err := waitingControl(listener, unix.SECCOMP_IOCTL_NOTIF_ADDFD, unsafe.Pointer(&given))
+		if !errors.Is(err, unix.EINTR) {
+			return number, err
+		}
+	}
 }
 
 // stillWaits says that the call waits yet, so that what was read about its thread
 // was read about the caller and not about whoever got its number.
 func stillWaits(listener int, id uint64) bool {
-	return notifyControl(listener, unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&id)) == nil
+	return shortControl(listener, unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&id)) == nil
 }
 
-func notifyControl(listener int, request uintptr, argument unsafe.Pointer) error {
-	// None of these waits for anybody, so Go need not make ready for that.
-	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(listener), request, uintptr(argument))
-	if errno != 0 {
-		return errno
+// shortControl is for what waits at most for a lock. A signal interrupts even that, and
+// an answer that was not sent would leave the caller hanging.
+func shortControl(listener int, request uintptr, argument unsafe.Pointer) error {
+	for {
+		_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(listener), request, uintptr(argument))
+		switch errno {
+		case 0:
+			return nil
+		case unix.EINTR:
+		default:
+			return errno
+		}
 	}
-	return nil
+}
+
+// waitingControl is for what may wait for the caller.
+func waitingControl(listener int, request uintptr, argument unsafe.Pointer) (int, error) {
+	result, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), request, uintptr(argument))
+	if errno != 0 {
+		return -1, errno
+	}
+	return int(result), nil
 }
 
 // listenerFlags tries on a spare thread whether a filter with a listener can be had,

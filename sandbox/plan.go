@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,10 +25,12 @@ type grant struct {
 type plan struct {
 	abi     int
 	network NetworkMode
-	grants  []grant
-	rules   []rule
-	gaps    []Gap
-	notes   []string
+	// proxy is set with ProxyNetwork.
+	proxy  netip.AddrPort
+	grants []grant
+	rules  []rule
+	gaps   []Gap
+	notes  []string
 }
 
 func (p *plan) gap(field, value, reason string) {
@@ -43,7 +46,7 @@ func (p *plan) note(format string, args ...any) {
 func newPlan(policy Policy, layout Layout, caps Capabilities, inherited func(limit int) (uint64, error)) (*plan, error) {
 	p := &plan{abi: effectiveABI(caps), network: policy.Network.Mode}
 	p.planKernel(policy, caps)
-	p.planNetwork(policy)
+	p.planNetwork(policy, layout, caps)
 	if err := p.planLimits(policy, inherited); err != nil {
 		return nil, err
 	}
@@ -78,16 +81,6 @@ func (p *plan) planKernel(policy Policy, caps Capabilities) {
 		p.note("denials are not observed: a supervisor above this process has taken the kernel's only place for one; the filter refuses the same calls itself")
 	case !caps.UserNotify:
 		p.note("denials are not observed: the kernel has no supervisor for filters; the filter refuses the same calls itself")
-	}
-}
-
-// planNetwork replaces a mode that cannot be enforced by one that is narrower, never wider.
-func (p *plan) planNetwork(policy Policy) {
-	switch policy.Network.Mode {
-	case LoopbackNetwork, ProxyNetwork:
-		p.gap("network.mode", string(policy.Network.Mode), "not enforceable by this version; None holds instead")
-		p.network = NoNetwork
-	case NoNetwork, OpenNetwork:
 	}
 }
 

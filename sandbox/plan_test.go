@@ -153,8 +153,8 @@ func TestPlanGaps(t *testing.T) {
 		fields []string
 		values []string
 	}{
-		"Loopback":         {"a later version", func(p *Policy, _ *Capabilities) { p.Network.Mode = LoopbackNetwork }, []string{"network.mode"}, []string{"Loopback"}},
-		"Proxy":            {"a later version", func(p *Policy, _ *Capabilities) { p.Network.Mode = ProxyNetwork }, []string{"network.mode"}, []string{"Proxy"}},
+		"Loopback":         {"no supervisor", func(p *Policy, _ *Capabilities) { p.Network.Mode = LoopbackNetwork }, []string{"network.mode"}, []string{"Loopback"}},
+		"Proxy":            {"no supervisor", func(p *Policy, _ *Capabilities) { p.Network.Mode = ProxyNetwork }, []string{"network.mode"}, []string{"Proxy"}},
 		"read-only inside": {"no rule takes away", func(p *Policy, _ *Capabilities) { p.Filesystem.ReadOnlyPaths = []string{at("workspace/.git")} }, []string{"filesystem.readOnlyPaths"}, []string{at("workspace/.git")}},
 		"denied inside":    {"no rule takes away", func(p *Policy, _ *Capabilities) { p.Filesystem.DeniedPaths = []string{"/root/x", at("home/.ssh")} }, []string{"filesystem.deniedPaths"}, []string{at("home/.ssh")}},
 		"denied with FullAccess": {"everything is writable", func(p *Policy, _ *Capabilities) {

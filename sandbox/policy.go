@@ -20,9 +20,9 @@ type NetworkMode string
 const (
 	// NoNetwork allows Unix sockets and reading the list of interfaces.
 	NoNetwork NetworkMode = "None"
-	// LoopbackNetwork adds the loopback interface; not enforceable by this version.
+	// LoopbackNetwork adds TCP within the loopback interface.
 	LoopbackNetwork NetworkMode = "Loopback"
-	// ProxyNetwork adds the agent's filtering proxy; not enforceable by this version.
+	// ProxyNetwork adds TCP to the agent's filtering proxy (Layout.Proxy), and to nothing else.
 	ProxyNetwork NetworkMode = "Proxy"
 	// OpenNetwork adds TCP and UDP.
 	OpenNetwork NetworkMode = "Open"

@@ -28,6 +28,9 @@ func Probe() Capabilities {
 		caps.UserNotify, caps.NotifyFlags = err == nil, flags
 		caps.NotifyTaken = errors.Is(err, unix.EBUSY)
 	}
+	if fd, err := loopbackSocket(unix.AF_INET, 0, 0); err == nil {
+		caps.BindToDevice = unix.Close(fd) == nil
+	}
 	if sets, err := threadCapabilities(); err == nil {
 		caps.EffectiveCaps = uint64(sets[0].Effective) | uint64(sets[1].Effective)<<32
 	}

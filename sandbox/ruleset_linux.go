@@ -33,7 +33,7 @@ func newRuleset(p *plan) (*ruleset, error) {
 		return &ruleset{fd: -1}, nil
 	}
 	fs, net, scoped := handledRights(p.abi)
-	if p.network == OpenNetwork {
+	if p.network == OpenNetwork || p.network == LoopbackNetwork {
 		net = 0
 	}
 	config := landlock.Config{HandledAccessFS: fs, HandledAccessNet: net, Scoped: scoped}
@@ -44,6 +44,9 @@ func newRuleset(p *plan) (*ruleset, error) {
 	defer closeAll(descriptors)
 	if err != nil {
 		return nil, err
+	}
+	if p.network == ProxyNetwork {
+		rules = append(rules, landlock.ConnectTCP(p.proxy.Port()))
 	}
 	fd, flags, err := config.NewRulesetFD(rules...)
 	if err != nil {

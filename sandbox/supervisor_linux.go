@@ -30,6 +30,7 @@ type supervisor struct {
 	listener *os.File
 	rules    ruleIndex
 	names    map[uint32]string
+	access   broker
 	watch    Watch
 	tally    tally
 	// programs remembers threads' programs within a window once there are many calls.
@@ -48,9 +49,9 @@ type caller struct {
 const manyCalls = 64
 
 // newSupervisor takes the listener over.
-func newSupervisor(listener int, rules ruleIndex, names map[uint32]string, watch Watch) *supervisor {
+func newSupervisor(listener int, rules ruleIndex, names map[uint32]string, access broker, watch Watch) *supervisor {
 	_ = unix.SetNonblock(listener, true) // it cannot fail on a descriptor that was just made
-	s := &supervisor{listener: os.NewFile(uintptr(listener), "seccomp listener"), rules: rules, names: names, watch: watch}
+	s := &supervisor{listener: os.NewFile(uintptr(listener), "seccomp listener"), rules: rules, names: names, access: access, watch: watch}
 	s.tally.tell = func(Denial) {}
 	if watch.OnDenial != nil {
 		s.tally.tell = watch.OnDenial
@@ -124,6 +125,10 @@ func (s *supervisor) answerNext(listener int) {
 	if !found {
 		// The filter asks only about what a rule refuses.
 		decided.then = refuse(eperm)
+	}
+	if decided.then == askOwner {
+		s.broker(listener, &asked, decided)
+		return
 	}
 	s.refuse(listener, &asked, decided, "")
 }

@@ -102,6 +102,9 @@ func (l Layout) validate() error {
 			return err
 		}
 	}
+	if l.Proxy.IsValid() && (!l.Proxy.Addr().Unmap().IsLoopback() || l.Proxy.Port() == 0) {
+		return &FieldError{Field: "layout.proxy", Value: l.Proxy.String(), Reason: "must be a loopback address with a port"}
+	}
 	return nil
 }
 
