@@ -104,7 +104,7 @@ func New(cfg Config) (*Agent, error) {
 		return nil, fmt.Errorf("making the engine: %w", err)
 	}
 	a.engine, a.policy.engine = engine, engine
-	a.service = &service{engine: engine, policy: a.policy, reporter: a.reporter}
+	a.service = &service{engine: engine, policy: a.policy, reporter: a.reporter, ending: newEnding(cfg.Documents == nil)}
 	return a, nil
 }
 
@@ -150,8 +150,8 @@ func commandEnviron(environ []string) []string {
 	})
 }
 
-// Serve serves peers of the listener until ctx ends or, on an inherited pair, the peer
-// is gone. Then it stops every command; each gets its exit record, which clients that
+// Serve serves peers of the listener until ctx ends, a client ends the agent where it may
+// or, on an inherited pair, the peer is gone. Then it stops every command; each gets its exit record, which clients that
 // are attached receive before their connection ends.
 func (a *Agent) Serve(ctx context.Context, listener net.Listener) error {
 	var background sync.WaitGroup
@@ -175,10 +175,11 @@ func (a *Agent) Serve(ctx context.Context, listener net.Listener) error {
 	serving := make(chan error, 1)
 	go func() { serving <- server.Serve(listener) }()
 
-	err := awaitEnd(ctx, listener, serving)
+	err := awaitEnd(ctx, listener, serving, a.service.ending.asked)
 	a.reporter.stop()
 	a.policy.close()
 	err = errors.Join(err, a.stopEngine())
+	close(a.service.ending.commandsEnded)
 	a.reporter.denials.settle(denialsEndTime)
 	stopServer(server)
 	a.service.feeds.Wait()
@@ -214,13 +215,15 @@ func (a *Agent) startPolicy(ctx context.Context, background *sync.WaitGroup) err
 type ender interface{ peerGone() <-chan struct{} }
 
 // awaitEnd returns why the agent has to end; nil when it was asked to.
-func awaitEnd(ctx context.Context, listener net.Listener, serving <-chan error) error {
+func awaitEnd(ctx context.Context, listener net.Listener, serving <-chan error, asked <-chan struct{}) error {
 	var gone <-chan struct{}
 	if pair, ok := listener.(ender); ok {
 		gone = pair.peerGone()
 	}
 	select {
 	case <-ctx.Done():
+		return nil
+	case <-asked:
 		return nil
 	case <-gone:
 		return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"google.golang.org/grpc"
 
@@ -20,28 +21,38 @@ type attachStream = grpc.BidiStreamingServer[wire.AttachRequest, wire.AttachResp
 
 // Attach implements wire.AgentServer.
 func (s *service) Attach(stream attachStream) error {
-	process, output, err := s.open(stream)
+	first, err := firstRequest(stream)
+	if err != nil {
+		return err
+	}
+	process, output, err := s.open(stream.Context(), first)
 	if err != nil {
 		return err
 	}
 	defer output.Close()
 	info := process.Info()
-	if err := stream.Send(&wire.AttachResponse{Message: &wire.AttachResponse_Process{Process: processTo(info)}}); err != nil {
+	answers := &answers{stream: stream}
+	defer answers.close()
+	feeder := &feeder{process: process, answers: answers, active: s.reporter.active}
+	feeder.name(first.GetInputId())
+	if err := answers.send(&wire.AttachResponse{Message: &wire.AttachResponse_Process{Process: processTo(info)}}); err != nil {
 		return err
 	}
 
 	// What the client sends is read beside the output. Recv ends with the stream's
-	// context, which ends with this call: so the goroutine is joined when the server is.
+	// context, which ends with this call: so the goroutines are joined when the server is.
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	feeder := feeder{process: process, takesInput: info.StdinOpen, active: s.reporter.active}
 	s.feeds.Go(func() {
 		if err := feeder.run(ctx, stream); err != nil {
 			cancel(err)
 		}
 	})
+	if feeder.feed != nil {
+		s.feeds.Go(func() { answers.follow(ctx, feeder.feed) })
+	}
 
-	if err := sendOutput(ctx, stream, output); err != nil {
+	if err := sendOutput(ctx, answers, output, first.GetOpen().GetMaxOutputs()); err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			return cause
 		}
@@ -51,34 +62,44 @@ func (s *service) Attach(stream attachStream) error {
 	if !ended {
 		return nil // A client that does not follow gets no end that is not there.
 	}
-	return stream.Send(&wire.AttachResponse{Message: &wire.AttachResponse_Exit{Exit: exitTo(&record)}})
+	return answers.send(&wire.AttachResponse{Message: &wire.AttachResponse_Exit{Exit: exitTo(&record)}})
+}
+
+// maxInputID is more than any random name needs.
+const maxInputID = 64
+
+func firstRequest(stream attachStream) (*wire.AttachRequest, error) {
+	first, err := stream.Recv()
+	if errors.Is(err, io.EOF) {
+		return nil, fieldError("message", "the stream ended before its first request")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if n := len(first.GetInputId()); n > maxInputID {
+		return nil, fieldError("input_id", "has %d bytes, and at most %d are taken", n, maxInputID)
+	}
+	return first, nil
 }
 
 // open starts or joins, as the first request says.
-func (s *service) open(stream attachStream) (*unifiedexec.Process, *unifiedexec.Reader, error) {
-	options := unifiedexec.ReaderOptions{Lossless: true, MaxBytes: maxOutputFrame}
-	first, err := stream.Recv()
-	if errors.Is(err, io.EOF) {
-		return nil, nil, fieldError("message", "the stream ended before its first request")
-	}
-	if err != nil {
-		return nil, nil, err
-	}
+func (s *service) open(ctx context.Context, first *wire.AttachRequest) (*unifiedexec.Process, *unifiedexec.Reader, error) {
 	switch m := first.GetMessage().(type) {
 	case *wire.AttachRequest_Start:
+		options := unifiedexec.ReaderOptions{Lossless: true, MaxBytes: maxOutputFrame}
 		// The reader is there before the command writes: a client that starts a command misses nothing of it.
 		var process *unifiedexec.Process
 		var output *unifiedexec.Reader
-		err := s.start(stream.Context(), m.Start, func(command unifiedexec.Command) (err error) {
-			process, output, err = s.engine.StartReading(stream.Context(), command, options)
+		err := s.start(ctx, m.Start, func(command unifiedexec.Command) (err error) {
+			process, output, err = s.engine.StartReading(ctx, command, options)
 			return err
 		})
 		return process, output, err
 	case *wire.AttachRequest_Open:
 		s.reporter.active()
-		options.From = m.Open.GetFromOffset()
-		if m.Open.GetNoFollow() {
-			options.Wait, options.Lossless = unifiedexec.WaitNone, false
+		options, err := readerOptions(m.Open)
+		if err != nil {
+			return nil, nil, err
 		}
 		process, err := s.engine.Process(m.Open.GetProcessId())
 		if err != nil {
@@ -93,92 +114,113 @@ func (s *service) open(stream attachStream) (*unifiedexec.Process, *unifiedexec.
 	return nil, nil, fieldError("message", "the first request must be start or open, not %s", requestName(first))
 }
 
-// sendOutput sends until the reader is at its end.
-func sendOutput(ctx context.Context, stream attachStream, output *unifiedexec.Reader) error {
+func readerOptions(open *wire.AttachOpen) (unifiedexec.ReaderOptions, error) {
+	options := unifiedexec.ReaderOptions{From: open.GetFromOffset(), Lossless: true, MaxBytes: maxOutputFrame, Text: open.GetText()}
+	switch {
+	case open.GetNoFollow() && open.GetUntilClosed():
+		return options, fieldError("open.until_closed", "contradicts no_follow, which does not wait at all")
+	case open.GetNoFollow():
+		options.Wait, options.Lossless = unifiedexec.WaitNone, false
+	case open.GetUntilClosed():
+		options.Wait = unifiedexec.WaitClosed
+	}
+	return options, nil
+}
+
+// sendOutput sends until the reader is at its end. After so many outputs (0: no limit) it tells the rest as one gap.
+func sendOutput(ctx context.Context, to *answers, output *unifiedexec.Reader, most uint32) error {
+	var sent uint32
+	var rest unifiedexec.Chunk
 	for {
 		chunk, err := output.Next(ctx)
+		if errors.Is(err, io.EOF) && rest.GapTo != 0 {
+			return to.send(chunkTo(rest))
+		}
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("reading the output: %w", err)
 		}
-		// Send marshals at once, so that the chunk's memory may be used again.
-		if err := stream.Send(chunkTo(chunk)); err != nil {
-			return err
-		}
-	}
-}
-
-// feeder does what the later requests of an Attach say.
-type feeder struct {
-	process    *unifiedexec.Process
-	takesInput bool
-	active     func()
-}
-
-// run ends when the client closed its side, the stream broke, or a request was wrong.
-// Only the last is an error: a client that is gone leaves the command running.
-func (f *feeder) run(ctx context.Context, stream attachStream) error {
-	for {
-		request, err := stream.Recv()
-		if err != nil {
-			return nil //nolint:nilerr // the call's context tells a broken stream
-		}
-		f.active()
-		if err := f.do(ctx, request); err != nil {
-			if ctx.Err() != nil {
-				return nil //nolint:nilerr // the call ended meanwhile
+		if most > 0 && sent == most {
+			if rest.GapTo == 0 {
+				rest.Offset = chunk.Offset
 			}
+			rest.GapTo = max(chunk.GapTo, chunk.Offset+uint64(len(chunk.Data)))
+			continue
+		}
+		if chunk.GapTo == 0 {
+			sent++
+		}
+		// Send marshals at once, so that the chunk's memory may be used again.
+		if err := to.send(chunkTo(chunk)); err != nil {
 			return err
 		}
 	}
 }
 
-func (f *feeder) do(ctx context.Context, request *wire.AttachRequest) error {
-	switch m := request.GetMessage().(type) {
-	case *wire.AttachRequest_Stdin:
-		// Blocks while the command does not read; until then nothing more is received,
-		// and so the client's flow control makes it wait.
-		_, err := f.process.Write(ctx, m.Stdin)
-		return f.inputError(err)
-	case *wire.AttachRequest_StdinEof:
-		return f.inputError(f.process.CloseStdin())
-	case *wire.AttachRequest_Resize:
-		size, err := sizeFrom("resize", m.Resize)
-		if err != nil {
-			return err
-		}
-		return f.inputError(f.process.Resize(size))
-	case *wire.AttachRequest_Signal:
-		return f.process.Signal(m.Signal.GetName())
-	}
-	return fieldError("message", "a later request must be stdin, stdin_eof, resize or signal, not %s", requestName(request))
+// answers is the agent's side of an Attach, which sends from more than one goroutine.
+type answers struct {
+	mu     sync.Mutex
+	stream attachStream
+	// feed is the client's counted input, nil when it has none.
+	feed *unifiedexec.Feed
+	// told and toldClosed are what the client knows of it.
+	told       uint64
+	toldClosed bool
+	begun      bool
+	// closed is set when the call ends, after which nothing may be sent.
+	closed bool
 }
 
-// inputError forgives input that a command does not want any more: its output and its
-// end are still worth having. A command that never took any is the client's mistake.
-func (f *feeder) inputError(err error) error {
-	if isStdinClosed(err) && f.takesInput {
+func (a *answers) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closed = true
+}
+
+// send sends an answer; the first one also tells how much of the input was taken.
+func (a *answers) send(answer *wire.AttachResponse) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.feed != nil && !a.begun {
+		a.addTakenLocked(answer)
+	}
+	a.begun = true
+	return a.stream.Send(answer)
+}
+
+func (a *answers) addTakenLocked(answer *wire.AttachResponse) {
+	taken, closed := a.feed.Taken()
+	answer.InputTaken, answer.InputClosed = &taken, closed
+	a.told, a.toldClosed = taken, closed
+}
+
+// follow tells what the command took of its input, not for every keystroke: a client need know only before it has sent
+// as much as may be on its way.
+func (a *answers) follow(ctx context.Context, feed *unifiedexec.Feed) {
+	changed, stop := feed.Watch()
+	defer stop()
+	for {
+		if a.tellTaken() != nil {
+			return // The output's sender learns the same.
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (a *answers) tellTaken() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	taken, closed := a.feed.Taken()
+	if a.closed || taken-a.told < wire.InputAckEvery && closed == a.toldClosed {
 		return nil
 	}
-	return err
-}
-
-func requestName(r *wire.AttachRequest) string {
-	switch r.GetMessage().(type) {
-	case *wire.AttachRequest_Start:
-		return "start"
-	case *wire.AttachRequest_Open:
-		return "open"
-	case *wire.AttachRequest_Stdin:
-		return "stdin"
-	case *wire.AttachRequest_StdinEof:
-		return "stdin_eof"
-	case *wire.AttachRequest_Resize:
-		return "resize"
-	case *wire.AttachRequest_Signal:
-		return "signal"
-	}
-	return "an empty one"
+	answer := &wire.AttachResponse{}
+	a.addTakenLocked(answer)
+	return a.stream.Send(answer)
 }

@@ -108,6 +108,8 @@ func exitTo(record *unifiedexec.ExitRecord) *wire.ExitRecord {
 		StartTime: timestamppb.New(record.StartTime),
 		EndTime:   timestamppb.New(record.EndTime),
 		Message:   valid(record.Message),
+		UserTime:  durationpb.New(record.UserTime), SystemTime: durationpb.New(record.SystemTime),
+		MaxRssBytes: record.MaxRSS,
 	}
 }
 
@@ -128,6 +130,7 @@ func processTo(info unifiedexec.Info) *wire.Process {
 		OutputBytes: info.OutputBytes, DroppedBytes: info.DroppedBytes,
 		Exit:        exitTo(info.Exit),
 		Descendants: int32(info.Descendants),
+		StdinOpen:   info.StdinOpen, OutputOpen: info.OutputOpen,
 	}
 }
 
@@ -157,6 +160,35 @@ func resultTo(r unifiedexec.Result) *wire.ToolResult {
 		result.SessionId = new(r.ProcessID)
 	}
 	return result
+}
+
+const (
+	defaultStreamBytes = 1 << 20
+	// maxRunBytes keeps an answer of Run, with three pieces of so many bytes, within a message.
+	maxRunBytes = 4 << 20
+)
+
+// runBytes checks how much a caller of Run wants to have.
+func runBytes(field string, given *int64, unset int) (int, error) {
+	if given == nil {
+		return unset, nil
+	}
+	if *given < 1 || *given > maxRunBytes {
+		return 0, fieldError(field, "%d is not from 1 to %d", *given, maxRunBytes)
+	}
+	return int(*given), nil
+}
+
+// runTo makes the answer, with both streams in one of at most so many bytes; 0 means without.
+func runTo(r unifiedexec.RunResult, aggregate int) *wire.RunResponse {
+	response := &wire.RunResponse{
+		Exit: exitTo(&r.Exit), Stdout: r.Stdout, Stderr: r.Stderr, StdoutBytes: r.StdoutBytes, StderrBytes: r.StderrBytes,
+		WallTimeSeconds: r.WallTime.Seconds(),
+	}
+	if aggregate > 0 {
+		response.Aggregate = r.Aggregate(aggregate)
+	}
+	return response
 }
 
 var streams = map[unifiedexec.Stream]wire.Stream{

@@ -24,6 +24,8 @@ type service struct {
 	reporter *reporter
 	// feeds are the goroutines that read what clients send on Attach.
 	feeds sync.WaitGroup
+	// ending is how a client ends the agent.
+	ending *ending
 }
 
 // GetStatus implements wire.AgentServer.
@@ -48,18 +50,15 @@ func (s *service) GetStatus(context.Context, *wire.GetStatusRequest) (*wire.Agen
 
 // ExecCommand implements wire.AgentServer.
 func (s *service) ExecCommand(ctx context.Context, r *wire.ExecCommandRequest) (*wire.ToolResult, error) {
-	if r.GetEnvironmentId() != "" {
-		return nil, fieldError("environment_id", "%q is not this agent's: it has one environment and no name for it", r.GetEnvironmentId())
-	}
-	command, err := commandFrom(r.GetCommand())
-	if err != nil {
-		return nil, err
-	}
-	wanted := approval.Request{
-		SandboxPermissions: r.GetSandboxPermissions(), Justification: r.GetJustification(), PrefixRule: r.GetPrefixRule(),
+	if r.GetOneShot() && r.YieldTimeMs != nil {
+		return nil, fieldError("yield_time_ms", "is not for a command that runs to its end: command.timeout bounds it")
 	}
 	var result unifiedexec.Result
-	err = s.launch(ctx, command, wanted, func() error {
+	err := s.launchTool(ctx, r, func(command unifiedexec.Command) (err error) {
+		if r.GetOneShot() {
+			result, err = s.engine.ExecOneShot(ctx, command, r.MaxOutputTokens)
+			return err
+		}
 		result, err = s.engine.ExecCommand(ctx, unifiedexec.ExecCommandRequest{
 			Command: command, YieldTimeMS: r.YieldTimeMs, MaxOutputTokens: r.MaxOutputTokens,
 		})
@@ -71,11 +70,59 @@ func (s *service) ExecCommand(ctx context.Context, r *wire.ExecCommandRequest) (
 	return resultTo(result), nil
 }
 
+// toolRequest is a command of an agent's tool, with what it says about where and with which rights to run.
+type toolRequest interface {
+	GetCommand() *wire.Command
+	GetEnvironmentId() string
+	GetSandboxPermissions() string
+	GetJustification() string
+	GetPrefixRule() []string
+}
+
+// launchTool launches what a tool asks for by means of start.
+func (s *service) launchTool(ctx context.Context, r toolRequest, start func(unifiedexec.Command) error) error {
+	if id := r.GetEnvironmentId(); id != "" {
+		return fieldError("environment_id", "%q is not this agent's: it has one environment and no name for it", id)
+	}
+	command, err := commandFrom(r.GetCommand())
+	if err != nil {
+		return err
+	}
+	wanted := approval.Request{
+		SandboxPermissions: r.GetSandboxPermissions(), Justification: r.GetJustification(), PrefixRule: r.GetPrefixRule(),
+	}
+	return s.launch(ctx, command, wanted, func() error { return start(command) })
+}
+
+// Run implements wire.AgentServer.
+func (s *service) Run(ctx context.Context, r *wire.RunRequest) (*wire.RunResponse, error) {
+	keep, err := runBytes("stream_bytes", r.StreamBytes, defaultStreamBytes)
+	if err != nil {
+		return nil, err
+	}
+	aggregate, err := runBytes("aggregate_bytes", r.AggregateBytes, 0)
+	if err != nil {
+		return nil, err
+	}
+	var result unifiedexec.RunResult
+	err = s.launchTool(ctx, r, func(command unifiedexec.Command) (err error) {
+		result, err = s.engine.Run(ctx, unifiedexec.RunRequest{
+			Command: command, NoTimeout: r.GetNoTimeout(), UserShell: r.GetUserShell(), StreamBytes: keep,
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return runTo(result, aggregate), nil
+}
+
 // WriteStdin implements wire.AgentServer.
 func (s *service) WriteStdin(ctx context.Context, r *wire.WriteStdinRequest) (*wire.ToolResult, error) {
 	s.reporter.active()
 	result, err := s.engine.WriteStdin(ctx, unifiedexec.WriteStdinRequest{
-		ProcessID: r.GetSessionId(), Chars: r.GetChars(), YieldTimeMS: r.YieldTimeMs, MaxOutputTokens: r.MaxOutputTokens,
+		ProcessID: r.GetSessionId(), Chars: r.GetChars(), CloseStdin: r.GetCloseStdin(),
+		YieldTimeMS: r.YieldTimeMs, MaxOutputTokens: r.MaxOutputTokens,
 	})
 	if err != nil {
 		return nil, err
@@ -163,25 +210,6 @@ func (s *service) Signal(_ context.Context, r *wire.SignalRequest) (*wire.Signal
 		return nil, err
 	}
 	return &wire.SignalResponse{}, nil
-}
-
-// Stop implements wire.AgentServer.
-func (s *service) Stop(ctx context.Context, r *wire.StopRequest) (*wire.StopResponse, error) {
-	s.reporter.active()
-	const engineGrace = -1
-	grace, err := durationFrom("grace", r.GetGrace(), engineGrace)
-	if err != nil {
-		return nil, err
-	}
-	process, err := s.engine.Process(r.GetProcessId())
-	if err != nil {
-		return nil, err
-	}
-	record, wasRunning, err := process.Stop(ctx, grace)
-	if err != nil {
-		return nil, err
-	}
-	return &wire.StopResponse{WasRunning: wasRunning, Exit: exitTo(&record)}, nil
 }
 
 // isStdinClosed is a process that reads no more, which is its right.

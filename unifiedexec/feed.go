@@ -15,6 +15,8 @@ const maxFeeds = 64
 type Feed struct {
 	process *Process
 	name    string
+	// welcome is whether the process took input when the feed was made.
+	welcome bool
 
 	mu sync.Mutex
 	// queued counts the bytes that need not be sent again, taken those that the process has.
@@ -24,19 +26,17 @@ type Feed struct {
 	watchers      []chan struct{}
 }
 
-// Feed finds the feed of a name, or makes it; known tells which. An empty name is nobody's: its feed is forgotten.
-func (p *Process) Feed(name string) (feed *Feed, known bool) {
+// Feed finds the feed of a name, or makes it. An empty name is nobody's: its feed is not remembered.
+func (p *Process) Feed(name string) *Feed {
+	feed := &Feed{process: p, name: name, welcome: p.takesInput()}
+	if name == "" {
+		return feed
+	}
 	p.feedsMu.Lock()
 	defer p.feedsMu.Unlock()
-	i := slices.IndexFunc(p.feeds, func(f *Feed) bool { return f.name == name })
-	if name == "" || i < 0 {
-		feed = &Feed{process: p, name: name}
-	} else {
-		feed, known = p.feeds[i], true
+	if i := slices.IndexFunc(p.feeds, func(f *Feed) bool { return f.name == name }); i >= 0 {
+		feed = p.feeds[i]
 		p.feeds = slices.Delete(p.feeds, i, i+1)
-	}
-	if name == "" {
-		return feed, false
 	}
 	p.feeds = append(p.feeds, feed)
 	if len(p.feeds) > maxFeeds {
@@ -44,8 +44,12 @@ func (p *Process) Feed(name string) (feed *Feed, known bool) {
 			p.feeds = slices.Delete(p.feeds, i, i+1)
 		}
 	}
-	return feed, known
+	return feed
 }
+
+// Welcome is whether the process took input when the feed was made: whoever feeds it then is not to blame when it
+// takes no more.
+func (f *Feed) Welcome() bool { return f.welcome }
 
 func (f *Feed) unwatched() bool {
 	f.mu.Lock()

@@ -25,15 +25,12 @@ func TestFeedTakesEachByteOnce(t *testing.T) {
 			script = "stty -echo -onlcr; " + script
 		}
 		p := launchTool(t, e, Command{Script: script, Stdin: StdinOpen, TTY: tty}, "up\n")
-		f, known := p.Feed("client")
-		if known {
-			t.Error("the feed is known before it was made")
-		}
+		f := p.Feed("client")
 		put(t, f, 0, "one\n", false)
 		put(t, f, 0, "one\n", false)
 		put(t, f, 2, "e\ntwo\n", false)
-		if f, known = p.Feed("client"); !known {
-			t.Error("the feed was forgotten")
+		if p.Feed("client") != f || p.Feed("other") == f || !f.Welcome() {
+			t.Error("the feed is not the client's")
 		}
 		put(t, f, 4, "two\nthree\n", true)
 		put(t, f, 0, "one\n", false)
@@ -51,7 +48,7 @@ func TestFeedTakesEachByteOnce(t *testing.T) {
 func TestFeedErrors(t *testing.T) {
 	e := newEngine(t, Config{})
 	p := start(t, e, Command{Script: "cat; sleep 300", Stdin: StdinOpen})
-	f, _ := p.Feed("client")
+	f := p.Feed("client")
 	put(t, f, 0, "abc", false)
 	var field *FieldError
 	if err := f.Put(testContext(t), 4, []byte("e"), false); !errors.As(err, &field) || field.Field != "input.offset" {
@@ -61,13 +58,13 @@ func TestFeedErrors(t *testing.T) {
 	if err := f.Put(testContext(t), 3, []byte("d"), false); !errors.As(err, &field) || field.Field != "input.data" {
 		t.Errorf("after the end: %v", err)
 	}
-	other, _ := p.Feed("other")
+	other := p.Feed("other")
 	if err := other.Put(testContext(t), 0, []byte("x"), false); !errors.Is(err, ErrStdinClosed) {
 		t.Errorf("another client after the end: %v", err)
 	}
 	for _, c := range []Command{{Script: "sleep 300"}, {Script: "sleep 300", Stdin: StdinData}} {
-		none, _ := start(t, e, c).Feed("client")
-		if err := none.Put(testContext(t), 0, []byte("x"), false); !errors.Is(err, ErrStdinClosed) {
+		none := start(t, e, c).Feed("client")
+		if err := none.Put(testContext(t), 0, []byte("x"), false); !errors.Is(err, ErrStdinClosed) || none.Welcome() {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
@@ -77,7 +74,7 @@ func TestFeedErrors(t *testing.T) {
 func TestFeedOfAClosedInput(t *testing.T) {
 	e := newEngine(t, Config{})
 	p := launchTool(t, e, Command{Script: "exec <&-; echo up; exec sleep 300", Stdin: StdinOpen}, "up")
-	f, _ := p.Feed("client")
+	f := p.Feed("client")
 	changed, stop := f.Watch()
 	defer stop()
 	if err := f.Put(testContext(t), 0, []byte("x"), false); !errors.Is(err, ErrStdinClosed) {
@@ -108,7 +105,7 @@ func TestFeedFromManySides(t *testing.T) {
 	var senders sync.WaitGroup
 	for range 3 {
 		senders.Go(func() {
-			f, _ := p.Feed("client")
+			f := p.Feed("client")
 			for at := 0; at < size; {
 				n := min(1+rand.N(20_000), size-at) //nolint:gosec // pieces to cut
 				if err := f.Put(testContext(t), uint64(at), bytes.Clone(data[at:at+n]), at+n == size); err != nil {
@@ -131,19 +128,20 @@ func TestFeedFromManySides(t *testing.T) {
 func TestFeedsAreBounded(t *testing.T) {
 	e := newEngine(t, Config{})
 	p := start(t, e, Command{Script: "cat", Stdin: StdinOpen})
-	watched, _ := p.Feed("watched")
+	watched := p.Feed("watched")
 	_, stop := watched.Watch()
 	defer stop()
+	oldest := p.Feed("0")
 	for i := range 2 * maxFeeds {
 		p.Feed(fmt.Sprint(i))
 	}
 	if len(p.feeds) > maxFeeds {
 		t.Errorf("%d feeds are kept", len(p.feeds))
 	}
-	if _, known := p.Feed("watched"); !known {
+	if p.Feed("watched") != watched {
 		t.Error("one that is in use was forgotten")
 	}
-	if _, known := p.Feed("0"); known {
+	if p.Feed("0") == oldest {
 		t.Error("the oldest is still known")
 	}
 }

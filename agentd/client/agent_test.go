@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -35,8 +36,10 @@ type scriptedAgent struct {
 	startAt time.Time
 	// onStart runs when a start came in, before it is answered.
 	onStart func()
-	// holdOpen keeps the stream open after the output until the client's input ended.
+	// awaitInput keeps the stream open after the output until the client's input ended.
 	awaitInput bool
+	// counts is what the agent says about counted input on each connection; empty when it does not count.
+	counts []uint64
 
 	starts, opens, dials atomic.Int32
 	refuseOpen           error
@@ -131,7 +134,11 @@ func (a *scriptedAgent) Attach(stream grpc.BidiStreamingServer[wire.AttachReques
 			return a.refuseOpen
 		}
 	}
-	if err := stream.Send(&wire.AttachResponse{Message: &wire.AttachResponse_Process{Process: process}}); err != nil {
+	answer := &wire.AttachResponse{Message: &wire.AttachResponse_Process{Process: process}}
+	if connection := int(a.starts.Load()+a.opens.Load()) - 1; connection < len(a.counts) {
+		answer.InputTaken = &a.counts[connection]
+	}
+	if err := stream.Send(answer); err != nil {
 		return err
 	}
 	if err := a.sendOutput(stream, offset); err != nil {
@@ -181,6 +188,16 @@ func (a *scriptedAgent) takeInput(stream grpc.BidiStreamingServer[wire.AttachReq
 		switch message := request.GetMessage().(type) {
 		case *wire.AttachRequest_Stdin:
 			a.note("stdin " + string(message.Stdin))
+		case *wire.AttachRequest_Input:
+			a.note(fmt.Sprintf("input %d %s %v", message.Input.GetOffset(), message.Input.GetData(), message.Input.GetEnd()))
+			taken := message.Input.GetOffset() + uint64(len(message.Input.GetData()))
+			// The gap lets a test see that the client knows.
+			if err := stream.Send(&wire.AttachResponse{
+				Message:    &wire.AttachResponse_Gap{Gap: &wire.Gap{To: taken}},
+				InputTaken: &taken,
+			}); err != nil || message.Input.GetEnd() {
+				return err
+			}
 		case *wire.AttachRequest_Resize:
 			a.note("resize " + message.Resize.String())
 		case *wire.AttachRequest_Signal:

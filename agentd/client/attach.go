@@ -61,17 +61,18 @@ func (c *Client) Run(ctx context.Context, command *wire.Command, streams Streams
 // Attach joins a command and copies its streams from open's offset. With open's
 // no_follow it returns a nil record when the command still runs.
 func (c *Client) Attach(ctx context.Context, open *wire.AttachOpen, streams Streams) (*wire.ExitRecord, error) {
-	a := &attachment{client: c, streams: streams, channel: c.bulk, offset: open.GetFromOffset(), noFollow: open.GetNoFollow()}
+	a := &attachment{client: c, streams: streams, channel: c.bulk, offset: open.GetFromOffset(), opening: open}
 	return a.run(ctx, &wire.AttachRequest{Message: &wire.AttachRequest_Open{Open: open}})
 }
 
 // attachment is one Run or Attach over all its connections.
 type attachment struct {
-	client   *Client
-	streams  Streams
-	channel  *channel
-	input    *input
-	noFollow bool
+	client  *Client
+	streams Streams
+	channel *channel
+	input   *input
+	// opening is how the command was joined, nil when it was started.
+	opening *wire.AttachOpen
 	// starting is true when the opening request starts a command, requested once it was
 	// given to a connection: from then on it must not be sent again.
 	starting, requested bool
@@ -126,9 +127,12 @@ func (a *attachment) resumable(ctx context.Context, err error) bool {
 
 func (a *attachment) resume(ctx context.Context) (*wire.ExitRecord, error) {
 	return a.converse(ctx, &wire.AttachRequest{Message: &wire.AttachRequest_Open{Open: &wire.AttachOpen{
-		ProcessId:  a.process.GetId(),
-		FromOffset: a.offset,
-		NoFollow:   a.noFollow,
+		ProcessId:   a.process.GetId(),
+		FromOffset:  a.offset,
+		NoFollow:    a.opening.GetNoFollow(),
+		UntilClosed: a.opening.GetUntilClosed(),
+		Text:        a.opening.GetText(),
+		MaxOutputs:  a.opening.GetMaxOutputs(),
 	}}})
 }
 
@@ -168,6 +172,7 @@ func (a *attachment) converse(ctx context.Context, opening *wire.AttachRequest) 
 		return nil, &ConnectionError{Dialing: true, Err: l.explain(ctx, err)}
 	}
 	a.requested = true
+	opening.InputId = a.input.id
 	// What Send returns only says that the stream is over; Recv says why.
 	_ = stream.Send(opening)
 	if err := a.join(stream); err != nil {
@@ -213,6 +218,9 @@ func (a *attachment) join(stream attachStream) error {
 	}
 	if a.process == nil {
 		a.process, a.answered = joined, true
+		if err := a.input.joined(answer); err != nil {
+			return err
+		}
 		if a.streams.OnStart != nil {
 			a.streams.OnStart(joined)
 		}
@@ -220,6 +228,9 @@ func (a *attachment) join(stream attachStream) error {
 	}
 	if !joined.GetStartTime().AsTime().Equal(a.process.GetStartTime().AsTime()) {
 		return &Error{Code: codes.NotFound, Reason: wire.ReasonUnknownProcess, Message: "the agent was started anew since, and the number now names another process"}
+	}
+	if err := a.input.joined(answer); err != nil {
+		return err
 	}
 	a.answered = true
 	if a.streams.OnResume != nil {
@@ -231,7 +242,7 @@ func (a *attachment) join(stream attachStream) error {
 func (a *attachment) receive(stream attachStream) (*wire.ExitRecord, error) {
 	for {
 		answer, err := stream.Recv()
-		if errors.Is(err, io.EOF) && a.noFollow {
+		if errors.Is(err, io.EOF) && a.opening.GetNoFollow() {
 			return nil, nil
 		}
 		if errors.Is(err, io.EOF) {
@@ -240,6 +251,7 @@ func (a *attachment) receive(stream attachStream) (*wire.ExitRecord, error) {
 		if err != nil {
 			return nil, err
 		}
+		a.input.took(answer)
 		switch message := answer.GetMessage().(type) {
 		case *wire.AttachResponse_Output:
 			if err := a.write(message.Output); err != nil {

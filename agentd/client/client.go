@@ -85,6 +85,12 @@ func (c *Client) WriteStdin(ctx context.Context, request *wire.WriteStdinRequest
 	return call(ctx, c, wire.AgentClient.WriteStdin, request)
 }
 
+// RunBuffered runs a command to its end and gives its two streams apart. Giving up the call
+// ends the command.
+func (c *Client) RunBuffered(ctx context.Context, request *wire.RunRequest) (*wire.RunResponse, error) {
+	return call(ctx, c, wire.AgentClient.Run, request)
+}
+
 // Start starts a command and returns at once.
 func (c *Client) Start(ctx context.Context, command *wire.Command) (*wire.Process, error) {
 	return call(ctx, c, wire.AgentClient.Start, &wire.StartRequest{Command: command})
@@ -102,14 +108,37 @@ func (c *Client) Signal(ctx context.Context, processID int32, signal string) err
 	return err
 }
 
+// Interrupt ends the waits of all calls of ExecCommand and WriteStdin, also of other
+// clients, and tells how many there were. The commands go on. One wait alone ends with the
+// context of its call.
+func (c *Client) Interrupt(ctx context.Context) (waits int, err error) {
+	answer, err := call(ctx, c, wire.AgentClient.Interrupt, &wire.InterruptRequest{})
+	return int(answer.GetWaits()), err
+}
+
 // Stop ends a command and its descendants: ask, wait the grace time, kill. A nil grace
 // means the engine's own.
 func (c *Client) Stop(ctx context.Context, processID int32, grace *time.Duration) (*wire.StopResponse, error) {
-	request := &wire.StopRequest{ProcessId: processID}
-	if grace != nil {
-		request.Grace = durationpb.New(*grace)
+	return call(ctx, c, wire.AgentClient.Stop, &wire.StopRequest{ProcessId: processID, Grace: duration(grace)})
+}
+
+// StopAll stops every command and what ended ones left behind, and tells what that was. A
+// nil grace means the engine's own.
+func (c *Client) StopAll(ctx context.Context, grace *time.Duration) ([]*wire.Process, error) {
+	answer, err := call(ctx, c, wire.AgentClient.StopAll, &wire.StopAllRequest{Grace: duration(grace)})
+	return answer.GetProcesses(), err
+}
+
+// Shutdown ends the agent with everything that it runs; an agent in a pod refuses.
+func (c *Client) Shutdown(ctx context.Context) (*wire.ShutdownResponse, error) {
+	return call(ctx, c, wire.AgentClient.Shutdown, &wire.ShutdownRequest{})
+}
+
+func duration(d *time.Duration) *durationpb.Duration {
+	if d == nil {
+		return nil
 	}
-	return call(ctx, c, wire.AgentClient.Stop, request)
+	return durationpb.New(*d)
 }
 
 // call makes one unary call on the control channel.

@@ -265,9 +265,21 @@ func TestInputAfterABreak(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		tty     bool
+		counts  []uint64
 		wantErr string
 		want    []string
 	}{
+		"Counted": {
+			reason: "What the agent says that it did not take is sent again, and nothing else.",
+			counts: []uint64{0, 3},
+			want:   []string{"input 0 one false", "input 3 two false", "input 6  true"},
+		},
+		"CountedForgotten": {
+			reason:  "An agent that says less than it said before would get a hole or the same again.",
+			counts:  []uint64{0, 2},
+			wantErr: "no longer knows how much of the input it took",
+			want:    []string{"input 0 one false"},
+		},
 		"PipeMidway": {
 			reason:  "A hole in the input would be taken for data.",
 			wantErr: "how much of its 3 bytes arrived is not known",
@@ -282,9 +294,10 @@ func TestInputAfterABreak(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			agent := newScriptedAgent(t)
-			agent.awaitInput = true
+			agent.awaitInput, agent.counts = true, tc.counts
 			stdin, feeder := io.Pipe()
 			resumed, ended, fed := make(chan struct{}), make(chan struct{}), make(chan struct{})
+			told := make(chan struct{}, 8)
 			go func() {
 				defer close(fed)
 				defer feeder.Close()
@@ -292,8 +305,11 @@ func TestInputAfterABreak(t *testing.T) {
 				for len(agent.notes()) == 0 {
 					time.Sleep(time.Millisecond)
 				}
+				if len(tc.counts) > 0 {
+					<-told
+				}
 				agent.cut(nil)
-				if !tc.tty {
+				if tc.wantErr != "" {
 					<-ended
 					return
 				}
@@ -301,7 +317,7 @@ func TestInputAfterABreak(t *testing.T) {
 				_, _ = io.WriteString(feeder, "two")
 			}()
 			_, err := newTestClient(t, agent).Run(testContext(t), &wire.Command{Tty: tc.tty}, Streams{
-				Stdin: stdin, OnResume: func() { close(resumed) },
+				Stdin: stdin, OnResume: func() { close(resumed) }, OnGap: func(uint64, uint64) { told <- struct{}{} },
 			})
 			close(ended)
 			<-fed
@@ -319,16 +335,17 @@ func TestInputSettles(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	cases := map[string]struct {
 		reason string
-		in     input
+		in     *input
 		tty    bool
 		wantOK bool
 	}{
-		"Nothing":   {reason: "Nothing was sent, so nothing can be missing.", wantOK: true},
-		"OnlyEnd":   {reason: "The end alone can be told again.", in: input{ended: true, endSent: now}, wantOK: true},
-		"Midway":    {reason: "The rest can not follow a hole.", in: input{sent: 5}},
-		"EndRecent": {reason: "The end may have been lost with the connection.", in: input{sent: 5, ended: true, endSent: now.Add(-time.Second)}},
-		"EndLong":   {reason: "A ping was answered since.", in: input{sent: 5, ended: true, endSent: now.Add(-time.Minute)}, wantOK: true},
-		"Terminal":  {reason: "Somebody sees what is missing.", in: input{sent: 5}, tty: true, wantOK: true},
+		"Nothing":   {reason: "Nothing was sent, so nothing can be missing.", in: &input{}, wantOK: true},
+		"OnlyEnd":   {reason: "The end alone can be told again.", in: &input{ended: true, endSent: now}, wantOK: true},
+		"Midway":    {reason: "The rest can not follow a hole.", in: &input{sent: 5}},
+		"EndRecent": {reason: "The end may have been lost with the connection.", in: &input{sent: 5, ended: true, endSent: now.Add(-time.Second)}},
+		"EndLong":   {reason: "A ping was answered since.", in: &input{sent: 5, ended: true, endSent: now.Add(-time.Minute)}, wantOK: true},
+		"Counted":   {reason: "The agent says what is missing.", in: &input{sent: 5, counted: true}, wantOK: true},
+		"Terminal":  {reason: "Somebody sees what is missing.", in: &input{sent: 5}, tty: true, wantOK: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

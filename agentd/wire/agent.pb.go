@@ -800,8 +800,11 @@ type ExecCommandRequest struct {
 	SandboxPermissions string   `protobuf:"bytes,5,opt,name=sandbox_permissions,json=sandboxPermissions,proto3" json:"sandbox_permissions,omitempty"`
 	Justification      string   `protobuf:"bytes,6,opt,name=justification,proto3" json:"justification,omitempty"`
 	PrefixRule         []string `protobuf:"bytes,7,rep,name=prefix_rule,json=prefixRule,proto3" json:"prefix_rule,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Wait for the end instead of a yield time: the command can not be fed or polled, its
+	// timeout (unset: 10 seconds) ends it, and so does the end of the call.
+	OneShot       bool `protobuf:"varint,8,opt,name=one_shot,json=oneShot,proto3" json:"one_shot,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExecCommandRequest) Reset() {
@@ -883,6 +886,13 @@ func (x *ExecCommandRequest) GetPrefixRule() []string {
 	return nil
 }
 
+func (x *ExecCommandRequest) GetOneShot() bool {
+	if x != nil {
+		return x.OneShot
+	}
+	return false
+}
+
 type WriteStdinRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SessionId int32                  `protobuf:"varint,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
@@ -891,8 +901,11 @@ type WriteStdinRequest struct {
 	// Unset: 250. Clamped, with a notice: 250..30000 with input, from 5000 when polling.
 	YieldTimeMs     *int64 `protobuf:"varint,3,opt,name=yield_time_ms,json=yieldTimeMs,proto3,oneof" json:"yield_time_ms,omitempty"`
 	MaxOutputTokens *int64 `protobuf:"varint,4,opt,name=max_output_tokens,json=maxOutputTokens,proto3,oneof" json:"max_output_tokens,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// End the command's input after chars; it needs a pipe that was started open. On a
+	// terminal this types the end-of-file character.
+	CloseStdin    bool `protobuf:"varint,5,opt,name=close_stdin,json=closeStdin,proto3" json:"close_stdin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WriteStdinRequest) Reset() {
@@ -951,6 +964,13 @@ func (x *WriteStdinRequest) GetMaxOutputTokens() int64 {
 		return *x.MaxOutputTokens
 	}
 	return 0
+}
+
+func (x *WriteStdinRequest) GetCloseStdin() bool {
+	if x != nil {
+		return x.CloseStdin
+	}
+	return false
 }
 
 // ToolResult answers ExecCommand and WriteStdin.
@@ -1104,6 +1124,215 @@ func (x *StartRequest) GetCommand() *Command {
 	return nil
 }
 
+type RunRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Neither on a terminal nor with its stdin open. A timeout that is unset means 10 seconds.
+	Command *Command `protobuf:"bytes,1,opt,name=command,proto3" json:"command,omitempty"`
+	// With no timeout in command: there is none.
+	NoTimeout bool `protobuf:"varint,2,opt,name=no_timeout,json=noTimeout,proto3" json:"no_timeout,omitempty"`
+	// How much of each stream is kept, from its beginning. Unset: 1 MiB; at most 4 MiB.
+	StreamBytes *int64 `protobuf:"varint,3,opt,name=stream_bytes,json=streamBytes,proto3,oneof" json:"stream_bytes,omitempty"`
+	// Set: the answer also has both streams in one, of at most so many bytes; at most 4 MiB.
+	AggregateBytes *int64 `protobuf:"varint,4,opt,name=aggregate_bytes,json=aggregateBytes,proto3,oneof" json:"aggregate_bytes,omitempty"`
+	// The command is a person's own and not an agent's: a timeout that is unset means one hour.
+	UserShell bool `protobuf:"varint,5,opt,name=user_shell,json=userShell,proto3" json:"user_shell,omitempty"`
+	// As in ExecCommandRequest.
+	EnvironmentId      string   `protobuf:"bytes,6,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
+	SandboxPermissions string   `protobuf:"bytes,7,opt,name=sandbox_permissions,json=sandboxPermissions,proto3" json:"sandbox_permissions,omitempty"`
+	Justification      string   `protobuf:"bytes,8,opt,name=justification,proto3" json:"justification,omitempty"`
+	PrefixRule         []string `protobuf:"bytes,9,rep,name=prefix_rule,json=prefixRule,proto3" json:"prefix_rule,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *RunRequest) Reset() {
+	*x = RunRequest{}
+	mi := &file_agent_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunRequest) ProtoMessage() {}
+
+func (x *RunRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunRequest.ProtoReflect.Descriptor instead.
+func (*RunRequest) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *RunRequest) GetCommand() *Command {
+	if x != nil {
+		return x.Command
+	}
+	return nil
+}
+
+func (x *RunRequest) GetNoTimeout() bool {
+	if x != nil {
+		return x.NoTimeout
+	}
+	return false
+}
+
+func (x *RunRequest) GetStreamBytes() int64 {
+	if x != nil && x.StreamBytes != nil {
+		return *x.StreamBytes
+	}
+	return 0
+}
+
+func (x *RunRequest) GetAggregateBytes() int64 {
+	if x != nil && x.AggregateBytes != nil {
+		return *x.AggregateBytes
+	}
+	return 0
+}
+
+func (x *RunRequest) GetUserShell() bool {
+	if x != nil {
+		return x.UserShell
+	}
+	return false
+}
+
+func (x *RunRequest) GetEnvironmentId() string {
+	if x != nil {
+		return x.EnvironmentId
+	}
+	return ""
+}
+
+func (x *RunRequest) GetSandboxPermissions() string {
+	if x != nil {
+		return x.SandboxPermissions
+	}
+	return ""
+}
+
+func (x *RunRequest) GetJustification() string {
+	if x != nil {
+		return x.Justification
+	}
+	return ""
+}
+
+func (x *RunRequest) GetPrefixRule() []string {
+	if x != nil {
+		return x.PrefixRule
+	}
+	return nil
+}
+
+type RunResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Exit   *ExitRecord            `protobuf:"bytes,1,opt,name=exit,proto3" json:"exit,omitempty"`
+	Stdout []byte                 `protobuf:"bytes,2,opt,name=stdout,proto3" json:"stdout,omitempty"`
+	Stderr []byte                 `protobuf:"bytes,3,opt,name=stderr,proto3" json:"stderr,omitempty"`
+	// How much the command wrote; more than was kept means that the rest was cut.
+	StdoutBytes uint64 `protobuf:"varint,4,opt,name=stdout_bytes,json=stdoutBytes,proto3" json:"stdout_bytes,omitempty"`
+	StderrBytes uint64 `protobuf:"varint,5,opt,name=stderr_bytes,json=stderrBytes,proto3" json:"stderr_bytes,omitempty"`
+	// Both when they fit, stdout first. Otherwise stdout has a third and stderr the rest,
+	// and what one does not need is the other's.
+	Aggregate       []byte  `protobuf:"bytes,6,opt,name=aggregate,proto3" json:"aggregate,omitempty"`
+	WallTimeSeconds float64 `protobuf:"fixed64,7,opt,name=wall_time_seconds,json=wallTimeSeconds,proto3" json:"wall_time_seconds,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *RunResponse) Reset() {
+	*x = RunResponse{}
+	mi := &file_agent_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunResponse) ProtoMessage() {}
+
+func (x *RunResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunResponse.ProtoReflect.Descriptor instead.
+func (*RunResponse) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *RunResponse) GetExit() *ExitRecord {
+	if x != nil {
+		return x.Exit
+	}
+	return nil
+}
+
+func (x *RunResponse) GetStdout() []byte {
+	if x != nil {
+		return x.Stdout
+	}
+	return nil
+}
+
+func (x *RunResponse) GetStderr() []byte {
+	if x != nil {
+		return x.Stderr
+	}
+	return nil
+}
+
+func (x *RunResponse) GetStdoutBytes() uint64 {
+	if x != nil {
+		return x.StdoutBytes
+	}
+	return 0
+}
+
+func (x *RunResponse) GetStderrBytes() uint64 {
+	if x != nil {
+		return x.StderrBytes
+	}
+	return 0
+}
+
+func (x *RunResponse) GetAggregate() []byte {
+	if x != nil {
+		return x.Aggregate
+	}
+	return nil
+}
+
+func (x *RunResponse) GetWallTimeSeconds() float64 {
+	if x != nil {
+		return x.WallTimeSeconds
+	}
+	return 0
+}
+
 type Process struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    int32                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1122,14 +1351,22 @@ type Process struct {
 	// Set once the command ended.
 	Exit *ExitRecord `protobuf:"bytes,10,opt,name=exit,proto3" json:"exit,omitempty"`
 	// Descendants that are still alive after the command itself ended, or beside it.
-	Descendants   int32 `protobuf:"varint,11,opt,name=descendants,proto3" json:"descendants,omitempty"`
+	Descendants int32 `protobuf:"varint,11,opt,name=descendants,proto3" json:"descendants,omitempty"`
+	// Whether the command still takes input.
+	StdinOpen bool `protobuf:"varint,12,opt,name=stdin_open,json=stdinOpen,proto3" json:"stdin_open,omitempty"`
+	// Whether the command, or a descendant that outlived it, can still write output.
+	OutputOpen bool `protobuf:"varint,13,opt,name=output_open,json=outputOpen,proto3" json:"output_open,omitempty"`
+	// Bytes of the output that are in a file, because memory keeps only the beginning and the end.
+	SpilledBytes uint64 `protobuf:"varint,14,opt,name=spilled_bytes,json=spilledBytes,proto3" json:"spilled_bytes,omitempty"`
+	// The command ran under an agent that was killed: how much it had written is not known.
+	OutputLost    bool `protobuf:"varint,15,opt,name=output_lost,json=outputLost,proto3" json:"output_lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Process) Reset() {
 	*x = Process{}
-	mi := &file_agent_proto_msgTypes[11]
+	mi := &file_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1141,7 +1378,7 @@ func (x *Process) String() string {
 func (*Process) ProtoMessage() {}
 
 func (x *Process) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[11]
+	mi := &file_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1154,7 +1391,7 @@ func (x *Process) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Process.ProtoReflect.Descriptor instead.
 func (*Process) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{11}
+	return file_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Process) GetId() int32 {
@@ -1234,6 +1471,34 @@ func (x *Process) GetDescendants() int32 {
 	return 0
 }
 
+func (x *Process) GetStdinOpen() bool {
+	if x != nil {
+		return x.StdinOpen
+	}
+	return false
+}
+
+func (x *Process) GetOutputOpen() bool {
+	if x != nil {
+		return x.OutputOpen
+	}
+	return false
+}
+
+func (x *Process) GetSpilledBytes() uint64 {
+	if x != nil {
+		return x.SpilledBytes
+	}
+	return 0
+}
+
+func (x *Process) GetOutputLost() bool {
+	if x != nil {
+		return x.OutputLost
+	}
+	return false
+}
+
 // ExitRecord is the one truth about a command's end; it is never invented.
 type ExitRecord struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -1241,17 +1506,21 @@ type ExitRecord struct {
 	// The command's code, or 128 and the signal's number; 124 when its timeout ended it, whatever it made of the signal.
 	ExitCode int32 `protobuf:"varint,2,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
 	// SIGKILL and so on, when a signal ended it, also after a timeout.
-	Signal        string                 `protobuf:"bytes,3,opt,name=signal,proto3" json:"signal,omitempty"`
-	StartTime     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
-	EndTime       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
-	Message       string                 `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
+	Signal    string                 `protobuf:"bytes,3,opt,name=signal,proto3" json:"signal,omitempty"`
+	StartTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
+	EndTime   *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
+	Message   string                 `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
+	// What the command and the children that it waited for used.
+	UserTime      *durationpb.Duration `protobuf:"bytes,7,opt,name=user_time,json=userTime,proto3" json:"user_time,omitempty"`
+	SystemTime    *durationpb.Duration `protobuf:"bytes,8,opt,name=system_time,json=systemTime,proto3" json:"system_time,omitempty"`
+	MaxRssBytes   int64                `protobuf:"varint,9,opt,name=max_rss_bytes,json=maxRssBytes,proto3" json:"max_rss_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExitRecord) Reset() {
 	*x = ExitRecord{}
-	mi := &file_agent_proto_msgTypes[12]
+	mi := &file_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1263,7 +1532,7 @@ func (x *ExitRecord) String() string {
 func (*ExitRecord) ProtoMessage() {}
 
 func (x *ExitRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[12]
+	mi := &file_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1276,7 +1545,7 @@ func (x *ExitRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExitRecord.ProtoReflect.Descriptor instead.
 func (*ExitRecord) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{12}
+	return file_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ExitRecord) GetReason() ExitReason {
@@ -1321,6 +1590,27 @@ func (x *ExitRecord) GetMessage() string {
 	return ""
 }
 
+func (x *ExitRecord) GetUserTime() *durationpb.Duration {
+	if x != nil {
+		return x.UserTime
+	}
+	return nil
+}
+
+func (x *ExitRecord) GetSystemTime() *durationpb.Duration {
+	if x != nil {
+		return x.SystemTime
+	}
+	return nil
+}
+
+func (x *ExitRecord) GetMaxRssBytes() int64 {
+	if x != nil {
+		return x.MaxRssBytes
+	}
+	return 0
+}
+
 type AttachRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Message:
@@ -1331,14 +1621,18 @@ type AttachRequest struct {
 	//	*AttachRequest_StdinEof
 	//	*AttachRequest_Resize
 	//	*AttachRequest_Signal
-	Message       isAttachRequest_Message `protobuf_oneof:"message"`
+	//	*AttachRequest_Input
+	Message isAttachRequest_Message `protobuf_oneof:"message"`
+	// In the first request: a random name for the input that this client sends, given again
+	// when it joins anew after its connection broke. The agent then takes each byte once.
+	InputId       string `protobuf:"bytes,8,opt,name=input_id,json=inputId,proto3" json:"input_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_agent_proto_msgTypes[13]
+	mi := &file_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1350,7 +1644,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[13]
+	mi := &file_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1363,7 +1657,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{13}
+	return file_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AttachRequest) GetMessage() isAttachRequest_Message {
@@ -1427,6 +1721,22 @@ func (x *AttachRequest) GetSignal() *SignalName {
 	return nil
 }
 
+func (x *AttachRequest) GetInput() *Input {
+	if x != nil {
+		if x, ok := x.Message.(*AttachRequest_Input); ok {
+			return x.Input
+		}
+	}
+	return nil
+}
+
+func (x *AttachRequest) GetInputId() string {
+	if x != nil {
+		return x.InputId
+	}
+	return ""
+}
+
 type isAttachRequest_Message interface {
 	isAttachRequest_Message()
 }
@@ -1441,7 +1751,8 @@ type AttachRequest_Open struct {
 }
 
 type AttachRequest_Stdin struct {
-	// The later ones are any of these.
+	// The later ones are any of these. A resize and a signal overtake input that the
+	// command has not read yet.
 	Stdin []byte `protobuf:"bytes,3,opt,name=stdin,proto3,oneof"`
 }
 
@@ -1457,6 +1768,11 @@ type AttachRequest_Signal struct {
 	Signal *SignalName `protobuf:"bytes,6,opt,name=signal,proto3,oneof"`
 }
 
+type AttachRequest_Input struct {
+	// Instead of stdin and stdin_eof, for a client that gave an input_id.
+	Input *Input `protobuf:"bytes,7,opt,name=input,proto3,oneof"`
+}
+
 func (*AttachRequest_Start) isAttachRequest_Message() {}
 
 func (*AttachRequest_Open) isAttachRequest_Message() {}
@@ -1469,20 +1785,95 @@ func (*AttachRequest_Resize) isAttachRequest_Message() {}
 
 func (*AttachRequest_Signal) isAttachRequest_Message() {}
 
+func (*AttachRequest_Input) isAttachRequest_Message() {}
+
+// Input is a piece of what one client sends to one command's input, counted from the
+// first byte that it sent. What the agent took already is passed over; a hole is an error.
+// A client has at most 256 KiB on their way that input_taken does not tell yet.
+type Input struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Offset uint64                 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	Data   []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	// Nothing follows data: the input is closed or, on a terminal, the end-of-file
+	// character typed.
+	End           bool `protobuf:"varint,3,opt,name=end,proto3" json:"end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Input) Reset() {
+	*x = Input{}
+	mi := &file_agent_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Input) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Input) ProtoMessage() {}
+
+func (x *Input) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Input.ProtoReflect.Descriptor instead.
+func (*Input) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Input) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *Input) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *Input) GetEnd() bool {
+	if x != nil {
+		return x.End
+	}
+	return false
+}
+
 type AttachOpen struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ProcessId int32                  `protobuf:"varint,1,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
 	// Where to continue, counted in bytes of the command's whole output.
 	FromOffset uint64 `protobuf:"varint,2,opt,name=from_offset,json=fromOffset,proto3" json:"from_offset,omitempty"`
 	// Do not wait for more output: send what is kept, then the exit record if there is one.
-	NoFollow      bool `protobuf:"varint,3,opt,name=no_follow,json=noFollow,proto3" json:"no_follow,omitempty"`
+	NoFollow bool `protobuf:"varint,3,opt,name=no_follow,json=noFollow,proto3" json:"no_follow,omitempty"`
+	// Do not end with the command, but when nobody can write its output any more: a
+	// descendant may outlive it. The exit record still comes last.
+	UntilClosed bool `protobuf:"varint,4,opt,name=until_closed,json=untilClosed,proto3" json:"until_closed,omitempty"`
+	// End each output at the border of a UTF-8 character where the bytes are UTF-8.
+	Text bool `protobuf:"varint,5,opt,name=text,proto3" json:"text,omitempty"`
+	// After so many outputs the rest is told as one gap, and then the end. Unset: no limit.
+	// An output has at most 8192 bytes.
+	MaxOutputs    uint32 `protobuf:"varint,6,opt,name=max_outputs,json=maxOutputs,proto3" json:"max_outputs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AttachOpen) Reset() {
 	*x = AttachOpen{}
-	mi := &file_agent_proto_msgTypes[14]
+	mi := &file_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1494,7 +1885,7 @@ func (x *AttachOpen) String() string {
 func (*AttachOpen) ProtoMessage() {}
 
 func (x *AttachOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[14]
+	mi := &file_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1507,7 +1898,7 @@ func (x *AttachOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachOpen.ProtoReflect.Descriptor instead.
 func (*AttachOpen) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{14}
+	return file_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AttachOpen) GetProcessId() int32 {
@@ -1531,6 +1922,27 @@ func (x *AttachOpen) GetNoFollow() bool {
 	return false
 }
 
+func (x *AttachOpen) GetUntilClosed() bool {
+	if x != nil {
+		return x.UntilClosed
+	}
+	return false
+}
+
+func (x *AttachOpen) GetText() bool {
+	if x != nil {
+		return x.Text
+	}
+	return false
+}
+
+func (x *AttachOpen) GetMaxOutputs() uint32 {
+	if x != nil {
+		return x.MaxOutputs
+	}
+	return 0
+}
+
 type StdinEOF struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1539,7 +1951,7 @@ type StdinEOF struct {
 
 func (x *StdinEOF) Reset() {
 	*x = StdinEOF{}
-	mi := &file_agent_proto_msgTypes[15]
+	mi := &file_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1551,7 +1963,7 @@ func (x *StdinEOF) String() string {
 func (*StdinEOF) ProtoMessage() {}
 
 func (x *StdinEOF) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[15]
+	mi := &file_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1564,7 +1976,7 @@ func (x *StdinEOF) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StdinEOF.ProtoReflect.Descriptor instead.
 func (*StdinEOF) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{15}
+	return file_agent_proto_rawDescGZIP(), []int{18}
 }
 
 type SignalName struct {
@@ -1577,7 +1989,7 @@ type SignalName struct {
 
 func (x *SignalName) Reset() {
 	*x = SignalName{}
-	mi := &file_agent_proto_msgTypes[16]
+	mi := &file_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1589,7 +2001,7 @@ func (x *SignalName) String() string {
 func (*SignalName) ProtoMessage() {}
 
 func (x *SignalName) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[16]
+	mi := &file_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1602,7 +2014,7 @@ func (x *SignalName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalName.ProtoReflect.Descriptor instead.
 func (*SignalName) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{16}
+	return file_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SignalName) GetName() string {
@@ -1620,14 +2032,19 @@ type AttachResponse struct {
 	//	*AttachResponse_Output
 	//	*AttachResponse_Gap
 	//	*AttachResponse_Exit
-	Message       isAttachResponse_Message `protobuf_oneof:"message"`
+	Message isAttachResponse_Message `protobuf_oneof:"message"`
+	// How much of the input with the client's input_id was taken so far: in the first answer
+	// and, alone or beside something else, whenever it grew by 64 KiB.
+	InputTaken *uint64 `protobuf:"varint,5,opt,name=input_taken,json=inputTaken,proto3,oneof" json:"input_taken,omitempty"`
+	// Set once the command takes no more input: what was not taken never will be.
+	InputClosed   bool `protobuf:"varint,6,opt,name=input_closed,json=inputClosed,proto3" json:"input_closed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_agent_proto_msgTypes[17]
+	mi := &file_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1639,7 +2056,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[17]
+	mi := &file_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1652,7 +2069,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{17}
+	return file_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AttachResponse) GetMessage() isAttachResponse_Message {
@@ -1698,6 +2115,20 @@ func (x *AttachResponse) GetExit() *ExitRecord {
 	return nil
 }
 
+func (x *AttachResponse) GetInputTaken() uint64 {
+	if x != nil && x.InputTaken != nil {
+		return *x.InputTaken
+	}
+	return 0
+}
+
+func (x *AttachResponse) GetInputClosed() bool {
+	if x != nil {
+		return x.InputClosed
+	}
+	return false
+}
+
 type isAttachResponse_Message interface {
 	isAttachResponse_Message()
 }
@@ -1739,7 +2170,7 @@ type Output struct {
 
 func (x *Output) Reset() {
 	*x = Output{}
-	mi := &file_agent_proto_msgTypes[18]
+	mi := &file_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1751,7 +2182,7 @@ func (x *Output) String() string {
 func (*Output) ProtoMessage() {}
 
 func (x *Output) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[18]
+	mi := &file_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1764,7 +2195,7 @@ func (x *Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Output.ProtoReflect.Descriptor instead.
 func (*Output) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{18}
+	return file_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Output) GetOffset() uint64 {
@@ -1799,7 +2230,7 @@ type Gap struct {
 
 func (x *Gap) Reset() {
 	*x = Gap{}
-	mi := &file_agent_proto_msgTypes[19]
+	mi := &file_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1811,7 +2242,7 @@ func (x *Gap) String() string {
 func (*Gap) ProtoMessage() {}
 
 func (x *Gap) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[19]
+	mi := &file_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1824,7 +2255,7 @@ func (x *Gap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gap.ProtoReflect.Descriptor instead.
 func (*Gap) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{19}
+	return file_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Gap) GetFrom() uint64 {
@@ -1849,7 +2280,7 @@ type ListProcessesRequest struct {
 
 func (x *ListProcessesRequest) Reset() {
 	*x = ListProcessesRequest{}
-	mi := &file_agent_proto_msgTypes[20]
+	mi := &file_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1861,7 +2292,7 @@ func (x *ListProcessesRequest) String() string {
 func (*ListProcessesRequest) ProtoMessage() {}
 
 func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[20]
+	mi := &file_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1874,7 +2305,7 @@ func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProcessesRequest.ProtoReflect.Descriptor instead.
 func (*ListProcessesRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{20}
+	return file_agent_proto_rawDescGZIP(), []int{23}
 }
 
 type ListProcessesResponse struct {
@@ -1886,7 +2317,7 @@ type ListProcessesResponse struct {
 
 func (x *ListProcessesResponse) Reset() {
 	*x = ListProcessesResponse{}
-	mi := &file_agent_proto_msgTypes[21]
+	mi := &file_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1898,7 +2329,7 @@ func (x *ListProcessesResponse) String() string {
 func (*ListProcessesResponse) ProtoMessage() {}
 
 func (x *ListProcessesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[21]
+	mi := &file_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1911,7 +2342,7 @@ func (x *ListProcessesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProcessesResponse.ProtoReflect.Descriptor instead.
 func (*ListProcessesResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{21}
+	return file_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListProcessesResponse) GetProcesses() []*Process {
@@ -1932,7 +2363,7 @@ type SignalRequest struct {
 
 func (x *SignalRequest) Reset() {
 	*x = SignalRequest{}
-	mi := &file_agent_proto_msgTypes[22]
+	mi := &file_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1944,7 +2375,7 @@ func (x *SignalRequest) String() string {
 func (*SignalRequest) ProtoMessage() {}
 
 func (x *SignalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[22]
+	mi := &file_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1957,7 +2388,7 @@ func (x *SignalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
 func (*SignalRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{22}
+	return file_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SignalRequest) GetProcessId() int32 {
@@ -1982,7 +2413,7 @@ type SignalResponse struct {
 
 func (x *SignalResponse) Reset() {
 	*x = SignalResponse{}
-	mi := &file_agent_proto_msgTypes[23]
+	mi := &file_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1994,7 +2425,7 @@ func (x *SignalResponse) String() string {
 func (*SignalResponse) ProtoMessage() {}
 
 func (x *SignalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[23]
+	mi := &file_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2007,7 +2438,88 @@ func (x *SignalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalResponse.ProtoReflect.Descriptor instead.
 func (*SignalResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{23}
+	return file_agent_proto_rawDescGZIP(), []int{26}
+}
+
+type InterruptRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InterruptRequest) Reset() {
+	*x = InterruptRequest{}
+	mi := &file_agent_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InterruptRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InterruptRequest) ProtoMessage() {}
+
+func (x *InterruptRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InterruptRequest.ProtoReflect.Descriptor instead.
+func (*InterruptRequest) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{27}
+}
+
+type InterruptResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many calls were waiting.
+	Waits         int32 `protobuf:"varint,1,opt,name=waits,proto3" json:"waits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InterruptResponse) Reset() {
+	*x = InterruptResponse{}
+	mi := &file_agent_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InterruptResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InterruptResponse) ProtoMessage() {}
+
+func (x *InterruptResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InterruptResponse.ProtoReflect.Descriptor instead.
+func (*InterruptResponse) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *InterruptResponse) GetWaits() int32 {
+	if x != nil {
+		return x.Waits
+	}
+	return 0
 }
 
 type StopRequest struct {
@@ -2021,7 +2533,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_agent_proto_msgTypes[24]
+	mi := &file_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2033,7 +2545,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[24]
+	mi := &file_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2046,7 +2558,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{24}
+	return file_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StopRequest) GetProcessId() int32 {
@@ -2074,7 +2586,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_agent_proto_msgTypes[25]
+	mi := &file_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2086,7 +2598,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[25]
+	mi := &file_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2099,7 +2611,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{25}
+	return file_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StopResponse) GetWasRunning() bool {
@@ -2114,6 +2626,178 @@ func (x *StopResponse) GetExit() *ExitRecord {
 		return x.Exit
 	}
 	return nil
+}
+
+type StopAllRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unset: the engine's grace time.
+	Grace         *durationpb.Duration `protobuf:"bytes,1,opt,name=grace,proto3" json:"grace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StopAllRequest) Reset() {
+	*x = StopAllRequest{}
+	mi := &file_agent_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StopAllRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StopAllRequest) ProtoMessage() {}
+
+func (x *StopAllRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StopAllRequest.ProtoReflect.Descriptor instead.
+func (*StopAllRequest) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *StopAllRequest) GetGrace() *durationpb.Duration {
+	if x != nil {
+		return x.Grace
+	}
+	return nil
+}
+
+type StopAllResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What was stopped, as it was afterwards: commands that ran, and ended ones of which
+	// something was left.
+	Processes     []*Process `protobuf:"bytes,1,rep,name=processes,proto3" json:"processes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StopAllResponse) Reset() {
+	*x = StopAllResponse{}
+	mi := &file_agent_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StopAllResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StopAllResponse) ProtoMessage() {}
+
+func (x *StopAllResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StopAllResponse.ProtoReflect.Descriptor instead.
+func (*StopAllResponse) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *StopAllResponse) GetProcesses() []*Process {
+	if x != nil {
+		return x.Processes
+	}
+	return nil
+}
+
+type ShutdownRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShutdownRequest) Reset() {
+	*x = ShutdownRequest{}
+	mi := &file_agent_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShutdownRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShutdownRequest) ProtoMessage() {}
+
+func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
+func (*ShutdownRequest) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{33}
+}
+
+type ShutdownResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many commands were still running.
+	RunningProcesses int32 `protobuf:"varint,1,opt,name=running_processes,json=runningProcesses,proto3" json:"running_processes,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *ShutdownResponse) Reset() {
+	*x = ShutdownResponse{}
+	mi := &file_agent_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShutdownResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShutdownResponse) ProtoMessage() {}
+
+func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShutdownResponse.ProtoReflect.Descriptor instead.
+func (*ShutdownResponse) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ShutdownResponse) GetRunningProcesses() int32 {
+	if x != nil {
+		return x.RunningProcesses
+	}
+	return 0
 }
 
 var File_agent_proto protoreflect.FileDescriptor
@@ -2166,7 +2850,7 @@ const file_agent_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\t\n" +
 	"\aprogramB\b\n" +
-	"\x06_login\"\xf4\x02\n" +
+	"\x06_login\"\x8f\x03\n" +
 	"\x12ExecCommandRequest\x12=\n" +
 	"\acommand\x18\x01 \x01(\v2#.execsession.agent.v1alpha1.CommandR\acommand\x12'\n" +
 	"\ryield_time_ms\x18\x02 \x01(\x03H\x00R\vyieldTimeMs\x88\x01\x01\x12/\n" +
@@ -2175,15 +2859,18 @@ const file_agent_proto_rawDesc = "" +
 	"\x13sandbox_permissions\x18\x05 \x01(\tR\x12sandboxPermissions\x12$\n" +
 	"\rjustification\x18\x06 \x01(\tR\rjustification\x12\x1f\n" +
 	"\vprefix_rule\x18\a \x03(\tR\n" +
-	"prefixRuleB\x10\n" +
+	"prefixRule\x12\x19\n" +
+	"\bone_shot\x18\b \x01(\bR\aoneShotB\x10\n" +
 	"\x0e_yield_time_msB\x14\n" +
-	"\x12_max_output_tokens\"\xca\x01\n" +
+	"\x12_max_output_tokens\"\xeb\x01\n" +
 	"\x11WriteStdinRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x05R\tsessionId\x12\x14\n" +
 	"\x05chars\x18\x02 \x01(\tR\x05chars\x12'\n" +
 	"\ryield_time_ms\x18\x03 \x01(\x03H\x00R\vyieldTimeMs\x88\x01\x01\x12/\n" +
-	"\x11max_output_tokens\x18\x04 \x01(\x03H\x01R\x0fmaxOutputTokens\x88\x01\x01B\x10\n" +
+	"\x11max_output_tokens\x18\x04 \x01(\x03H\x01R\x0fmaxOutputTokens\x88\x01\x01\x12\x1f\n" +
+	"\vclose_stdin\x18\x05 \x01(\bR\n" +
+	"closeStdinB\x10\n" +
 	"\x0e_yield_time_msB\x14\n" +
 	"\x12_max_output_tokens\"\xd6\x02\n" +
 	"\n" +
@@ -2201,7 +2888,31 @@ const file_agent_proto_rawDesc = "" +
 	"_exit_codeB\r\n" +
 	"\v_session_id\"M\n" +
 	"\fStartRequest\x12=\n" +
-	"\acommand\x18\x01 \x01(\v2#.execsession.agent.v1alpha1.CommandR\acommand\"\x92\x03\n" +
+	"\acommand\x18\x01 \x01(\v2#.execsession.agent.v1alpha1.CommandR\acommand\"\xa3\x03\n" +
+	"\n" +
+	"RunRequest\x12=\n" +
+	"\acommand\x18\x01 \x01(\v2#.execsession.agent.v1alpha1.CommandR\acommand\x12\x1d\n" +
+	"\n" +
+	"no_timeout\x18\x02 \x01(\bR\tnoTimeout\x12&\n" +
+	"\fstream_bytes\x18\x03 \x01(\x03H\x00R\vstreamBytes\x88\x01\x01\x12,\n" +
+	"\x0faggregate_bytes\x18\x04 \x01(\x03H\x01R\x0eaggregateBytes\x88\x01\x01\x12\x1d\n" +
+	"\n" +
+	"user_shell\x18\x05 \x01(\bR\tuserShell\x12%\n" +
+	"\x0eenvironment_id\x18\x06 \x01(\tR\renvironmentId\x12/\n" +
+	"\x13sandbox_permissions\x18\a \x01(\tR\x12sandboxPermissions\x12$\n" +
+	"\rjustification\x18\b \x01(\tR\rjustification\x12\x1f\n" +
+	"\vprefix_rule\x18\t \x03(\tR\n" +
+	"prefixRuleB\x0f\n" +
+	"\r_stream_bytesB\x12\n" +
+	"\x10_aggregate_bytes\"\x89\x02\n" +
+	"\vRunResponse\x12:\n" +
+	"\x04exit\x18\x01 \x01(\v2&.execsession.agent.v1alpha1.ExitRecordR\x04exit\x12\x16\n" +
+	"\x06stdout\x18\x02 \x01(\fR\x06stdout\x12\x16\n" +
+	"\x06stderr\x18\x03 \x01(\fR\x06stderr\x12!\n" +
+	"\fstdout_bytes\x18\x04 \x01(\x04R\vstdoutBytes\x12!\n" +
+	"\fstderr_bytes\x18\x05 \x01(\x04R\vstderrBytes\x12\x1c\n" +
+	"\taggregate\x18\x06 \x01(\fR\taggregate\x12*\n" +
+	"\x11wall_time_seconds\x18\a \x01(\x01R\x0fwallTimeSeconds\"\x98\x04\n" +
 	"\aProcess\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12>\n" +
 	"\x05state\x18\x02 \x01(\x0e2(.execsession.agent.v1alpha1.ProcessStateR\x05state\x12\x18\n" +
@@ -2215,7 +2926,14 @@ const file_agent_proto_rawDesc = "" +
 	"\rdropped_bytes\x18\t \x01(\x04R\fdroppedBytes\x12:\n" +
 	"\x04exit\x18\n" +
 	" \x01(\v2&.execsession.agent.v1alpha1.ExitRecordR\x04exit\x12 \n" +
-	"\vdescendants\x18\v \x01(\x05R\vdescendants\"\x8d\x02\n" +
+	"\vdescendants\x18\v \x01(\x05R\vdescendants\x12\x1d\n" +
+	"\n" +
+	"stdin_open\x18\f \x01(\bR\tstdinOpen\x12\x1f\n" +
+	"\voutput_open\x18\r \x01(\bR\n" +
+	"outputOpen\x12#\n" +
+	"\rspilled_bytes\x18\x0e \x01(\x04R\fspilledBytes\x12\x1f\n" +
+	"\voutput_lost\x18\x0f \x01(\bR\n" +
+	"outputLost\"\xa5\x03\n" +
 	"\n" +
 	"ExitRecord\x12>\n" +
 	"\x06reason\x18\x01 \x01(\x0e2&.execsession.agent.v1alpha1.ExitReasonR\x06reason\x12\x1b\n" +
@@ -2224,33 +2942,51 @@ const file_agent_proto_rawDesc = "" +
 	"\n" +
 	"start_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x125\n" +
 	"\bend_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12\x18\n" +
-	"\amessage\x18\x06 \x01(\tR\amessage\"\xfb\x02\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\x126\n" +
+	"\tuser_time\x18\a \x01(\v2\x19.google.protobuf.DurationR\buserTime\x12:\n" +
+	"\vsystem_time\x18\b \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"systemTime\x12\"\n" +
+	"\rmax_rss_bytes\x18\t \x01(\x03R\vmaxRssBytes\"\xd1\x03\n" +
 	"\rAttachRequest\x12@\n" +
 	"\x05start\x18\x01 \x01(\v2(.execsession.agent.v1alpha1.StartRequestH\x00R\x05start\x12<\n" +
 	"\x04open\x18\x02 \x01(\v2&.execsession.agent.v1alpha1.AttachOpenH\x00R\x04open\x12\x16\n" +
 	"\x05stdin\x18\x03 \x01(\fH\x00R\x05stdin\x12C\n" +
 	"\tstdin_eof\x18\x04 \x01(\v2$.execsession.agent.v1alpha1.StdinEOFH\x00R\bstdinEof\x12@\n" +
 	"\x06resize\x18\x05 \x01(\v2&.execsession.agent.v1alpha1.WindowSizeH\x00R\x06resize\x12@\n" +
-	"\x06signal\x18\x06 \x01(\v2&.execsession.agent.v1alpha1.SignalNameH\x00R\x06signalB\t\n" +
-	"\amessage\"i\n" +
+	"\x06signal\x18\x06 \x01(\v2&.execsession.agent.v1alpha1.SignalNameH\x00R\x06signal\x129\n" +
+	"\x05input\x18\a \x01(\v2!.execsession.agent.v1alpha1.InputH\x00R\x05input\x12\x19\n" +
+	"\binput_id\x18\b \x01(\tR\ainputIdB\t\n" +
+	"\amessage\"E\n" +
+	"\x05Input\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\x12\x10\n" +
+	"\x03end\x18\x03 \x01(\bR\x03end\"\xc1\x01\n" +
 	"\n" +
 	"AttachOpen\x12\x1d\n" +
 	"\n" +
 	"process_id\x18\x01 \x01(\x05R\tprocessId\x12\x1f\n" +
 	"\vfrom_offset\x18\x02 \x01(\x04R\n" +
 	"fromOffset\x12\x1b\n" +
-	"\tno_follow\x18\x03 \x01(\bR\bnoFollow\"\n" +
+	"\tno_follow\x18\x03 \x01(\bR\bnoFollow\x12!\n" +
+	"\funtil_closed\x18\x04 \x01(\bR\vuntilClosed\x12\x12\n" +
+	"\x04text\x18\x05 \x01(\bR\x04text\x12\x1f\n" +
+	"\vmax_outputs\x18\x06 \x01(\rR\n" +
+	"maxOutputs\"\n" +
 	"\n" +
 	"\bStdinEOF\" \n" +
 	"\n" +
 	"SignalName\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\x8d\x02\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\xe6\x02\n" +
 	"\x0eAttachResponse\x12?\n" +
 	"\aprocess\x18\x01 \x01(\v2#.execsession.agent.v1alpha1.ProcessH\x00R\aprocess\x12<\n" +
 	"\x06output\x18\x02 \x01(\v2\".execsession.agent.v1alpha1.OutputH\x00R\x06output\x123\n" +
 	"\x03gap\x18\x03 \x01(\v2\x1f.execsession.agent.v1alpha1.GapH\x00R\x03gap\x12<\n" +
-	"\x04exit\x18\x04 \x01(\v2&.execsession.agent.v1alpha1.ExitRecordH\x00R\x04exitB\t\n" +
-	"\amessage\"p\n" +
+	"\x04exit\x18\x04 \x01(\v2&.execsession.agent.v1alpha1.ExitRecordH\x00R\x04exit\x12$\n" +
+	"\vinput_taken\x18\x05 \x01(\x04H\x01R\n" +
+	"inputTaken\x88\x01\x01\x12!\n" +
+	"\finput_closed\x18\x06 \x01(\bR\vinputClosedB\t\n" +
+	"\amessageB\x0e\n" +
+	"\f_input_taken\"p\n" +
 	"\x06Output\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12:\n" +
 	"\x06stream\x18\x02 \x01(\x0e2\".execsession.agent.v1alpha1.StreamR\x06stream\x12\x12\n" +
@@ -2265,7 +3001,10 @@ const file_agent_proto_rawDesc = "" +
 	"\n" +
 	"process_id\x18\x01 \x01(\x05R\tprocessId\x12\x16\n" +
 	"\x06signal\x18\x02 \x01(\tR\x06signal\"\x10\n" +
-	"\x0eSignalResponse\"]\n" +
+	"\x0eSignalResponse\"\x12\n" +
+	"\x10InterruptRequest\")\n" +
+	"\x11InterruptResponse\x12\x14\n" +
+	"\x05waits\x18\x01 \x01(\x05R\x05waits\"]\n" +
 	"\vStopRequest\x12\x1d\n" +
 	"\n" +
 	"process_id\x18\x01 \x01(\x05R\tprocessId\x12/\n" +
@@ -2273,7 +3012,14 @@ const file_agent_proto_rawDesc = "" +
 	"\fStopResponse\x12\x1f\n" +
 	"\vwas_running\x18\x01 \x01(\bR\n" +
 	"wasRunning\x12:\n" +
-	"\x04exit\x18\x02 \x01(\v2&.execsession.agent.v1alpha1.ExitRecordR\x04exit*Q\n" +
+	"\x04exit\x18\x02 \x01(\v2&.execsession.agent.v1alpha1.ExitRecordR\x04exit\"A\n" +
+	"\x0eStopAllRequest\x12/\n" +
+	"\x05grace\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"T\n" +
+	"\x0fStopAllResponse\x12A\n" +
+	"\tprocesses\x18\x01 \x03(\v2#.execsession.agent.v1alpha1.ProcessR\tprocesses\"\x11\n" +
+	"\x0fShutdownRequest\"?\n" +
+	"\x10ShutdownResponse\x12+\n" +
+	"\x11running_processes\x18\x01 \x01(\x05R\x10runningProcesses*Q\n" +
 	"\tStdinMode\x12\x1a\n" +
 	"\x16STDIN_MODE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fSTDIN_MODE_OPEN\x10\x01\x12\x13\n" +
@@ -2297,17 +3043,21 @@ const file_agent_proto_rawDesc = "" +
 	"\rSTREAM_STDOUT\x10\x01\x12\x11\n" +
 	"\rSTREAM_STDERR\x10\x02\x12\x0e\n" +
 	"\n" +
-	"STREAM_TTY\x10\x032\xa6\x06\n" +
+	"STREAM_TTY\x10\x032\xb3\t\n" +
 	"\x05Agent\x12b\n" +
 	"\tGetStatus\x12,.execsession.agent.v1alpha1.GetStatusRequest\x1a'.execsession.agent.v1alpha1.AgentStatus\x12e\n" +
 	"\vExecCommand\x12..execsession.agent.v1alpha1.ExecCommandRequest\x1a&.execsession.agent.v1alpha1.ToolResult\x12c\n" +
 	"\n" +
 	"WriteStdin\x12-.execsession.agent.v1alpha1.WriteStdinRequest\x1a&.execsession.agent.v1alpha1.ToolResult\x12V\n" +
-	"\x05Start\x12(.execsession.agent.v1alpha1.StartRequest\x1a#.execsession.agent.v1alpha1.Process\x12c\n" +
+	"\x05Start\x12(.execsession.agent.v1alpha1.StartRequest\x1a#.execsession.agent.v1alpha1.Process\x12V\n" +
+	"\x03Run\x12&.execsession.agent.v1alpha1.RunRequest\x1a'.execsession.agent.v1alpha1.RunResponse\x12c\n" +
 	"\x06Attach\x12).execsession.agent.v1alpha1.AttachRequest\x1a*.execsession.agent.v1alpha1.AttachResponse(\x010\x01\x12t\n" +
 	"\rListProcesses\x120.execsession.agent.v1alpha1.ListProcessesRequest\x1a1.execsession.agent.v1alpha1.ListProcessesResponse\x12_\n" +
-	"\x06Signal\x12).execsession.agent.v1alpha1.SignalRequest\x1a*.execsession.agent.v1alpha1.SignalResponse\x12Y\n" +
-	"\x04Stop\x12'.execsession.agent.v1alpha1.StopRequest\x1a(.execsession.agent.v1alpha1.StopResponseB\"Z execsession.dev/agentd/wire;wireb\x06proto3"
+	"\x06Signal\x12).execsession.agent.v1alpha1.SignalRequest\x1a*.execsession.agent.v1alpha1.SignalResponse\x12h\n" +
+	"\tInterrupt\x12,.execsession.agent.v1alpha1.InterruptRequest\x1a-.execsession.agent.v1alpha1.InterruptResponse\x12Y\n" +
+	"\x04Stop\x12'.execsession.agent.v1alpha1.StopRequest\x1a(.execsession.agent.v1alpha1.StopResponse\x12b\n" +
+	"\aStopAll\x12*.execsession.agent.v1alpha1.StopAllRequest\x1a+.execsession.agent.v1alpha1.StopAllResponse\x12e\n" +
+	"\bShutdown\x12+.execsession.agent.v1alpha1.ShutdownRequest\x1a,.execsession.agent.v1alpha1.ShutdownResponseB\"Z execsession.dev/agentd/wire;wireb\x06proto3"
 
 var (
 	file_agent_proto_rawDescOnce sync.Once
@@ -2322,7 +3072,7 @@ func file_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_agent_proto_goTypes = []any{
 	(StdinMode)(0),                // 0: execsession.agent.v1alpha1.StdinMode
 	(ProcessState)(0),             // 1: execsession.agent.v1alpha1.ProcessState
@@ -2339,77 +3089,101 @@ var file_agent_proto_goTypes = []any{
 	(*WriteStdinRequest)(nil),     // 12: execsession.agent.v1alpha1.WriteStdinRequest
 	(*ToolResult)(nil),            // 13: execsession.agent.v1alpha1.ToolResult
 	(*StartRequest)(nil),          // 14: execsession.agent.v1alpha1.StartRequest
-	(*Process)(nil),               // 15: execsession.agent.v1alpha1.Process
-	(*ExitRecord)(nil),            // 16: execsession.agent.v1alpha1.ExitRecord
-	(*AttachRequest)(nil),         // 17: execsession.agent.v1alpha1.AttachRequest
-	(*AttachOpen)(nil),            // 18: execsession.agent.v1alpha1.AttachOpen
-	(*StdinEOF)(nil),              // 19: execsession.agent.v1alpha1.StdinEOF
-	(*SignalName)(nil),            // 20: execsession.agent.v1alpha1.SignalName
-	(*AttachResponse)(nil),        // 21: execsession.agent.v1alpha1.AttachResponse
-	(*Output)(nil),                // 22: execsession.agent.v1alpha1.Output
-	(*Gap)(nil),                   // 23: execsession.agent.v1alpha1.Gap
-	(*ListProcessesRequest)(nil),  // 24: execsession.agent.v1alpha1.ListProcessesRequest
-	(*ListProcessesResponse)(nil), // 25: execsession.agent.v1alpha1.ListProcessesResponse
-	(*SignalRequest)(nil),         // 26: execsession.agent.v1alpha1.SignalRequest
-	(*SignalResponse)(nil),        // 27: execsession.agent.v1alpha1.SignalResponse
-	(*StopRequest)(nil),           // 28: execsession.agent.v1alpha1.StopRequest
-	(*StopResponse)(nil),          // 29: execsession.agent.v1alpha1.StopResponse
-	nil,                           // 30: execsession.agent.v1alpha1.Command.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 32: google.protobuf.Duration
+	(*RunRequest)(nil),            // 15: execsession.agent.v1alpha1.RunRequest
+	(*RunResponse)(nil),           // 16: execsession.agent.v1alpha1.RunResponse
+	(*Process)(nil),               // 17: execsession.agent.v1alpha1.Process
+	(*ExitRecord)(nil),            // 18: execsession.agent.v1alpha1.ExitRecord
+	(*AttachRequest)(nil),         // 19: execsession.agent.v1alpha1.AttachRequest
+	(*Input)(nil),                 // 20: execsession.agent.v1alpha1.Input
+	(*AttachOpen)(nil),            // 21: execsession.agent.v1alpha1.AttachOpen
+	(*StdinEOF)(nil),              // 22: execsession.agent.v1alpha1.StdinEOF
+	(*SignalName)(nil),            // 23: execsession.agent.v1alpha1.SignalName
+	(*AttachResponse)(nil),        // 24: execsession.agent.v1alpha1.AttachResponse
+	(*Output)(nil),                // 25: execsession.agent.v1alpha1.Output
+	(*Gap)(nil),                   // 26: execsession.agent.v1alpha1.Gap
+	(*ListProcessesRequest)(nil),  // 27: execsession.agent.v1alpha1.ListProcessesRequest
+	(*ListProcessesResponse)(nil), // 28: execsession.agent.v1alpha1.ListProcessesResponse
+	(*SignalRequest)(nil),         // 29: execsession.agent.v1alpha1.SignalRequest
+	(*SignalResponse)(nil),        // 30: execsession.agent.v1alpha1.SignalResponse
+	(*InterruptRequest)(nil),      // 31: execsession.agent.v1alpha1.InterruptRequest
+	(*InterruptResponse)(nil),     // 32: execsession.agent.v1alpha1.InterruptResponse
+	(*StopRequest)(nil),           // 33: execsession.agent.v1alpha1.StopRequest
+	(*StopResponse)(nil),          // 34: execsession.agent.v1alpha1.StopResponse
+	(*StopAllRequest)(nil),        // 35: execsession.agent.v1alpha1.StopAllRequest
+	(*StopAllResponse)(nil),       // 36: execsession.agent.v1alpha1.StopAllResponse
+	(*ShutdownRequest)(nil),       // 37: execsession.agent.v1alpha1.ShutdownRequest
+	(*ShutdownResponse)(nil),      // 38: execsession.agent.v1alpha1.ShutdownResponse
+	nil,                           // 39: execsession.agent.v1alpha1.Command.EnvEntry
+	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 41: google.protobuf.Duration
 }
 var file_agent_proto_depIdxs = []int32{
-	31, // 0: execsession.agent.v1alpha1.AgentStatus.start_time:type_name -> google.protobuf.Timestamp
+	40, // 0: execsession.agent.v1alpha1.AgentStatus.start_time:type_name -> google.protobuf.Timestamp
 	6,  // 1: execsession.agent.v1alpha1.AgentStatus.sandbox:type_name -> execsession.agent.v1alpha1.SandboxStatus
 	7,  // 2: execsession.agent.v1alpha1.AgentStatus.policy:type_name -> execsession.agent.v1alpha1.PolicyStatus
 	8,  // 3: execsession.agent.v1alpha1.Command.argv:type_name -> execsession.agent.v1alpha1.Argv
-	30, // 4: execsession.agent.v1alpha1.Command.env:type_name -> execsession.agent.v1alpha1.Command.EnvEntry
+	39, // 4: execsession.agent.v1alpha1.Command.env:type_name -> execsession.agent.v1alpha1.Command.EnvEntry
 	9,  // 5: execsession.agent.v1alpha1.Command.size:type_name -> execsession.agent.v1alpha1.WindowSize
 	0,  // 6: execsession.agent.v1alpha1.Command.stdin:type_name -> execsession.agent.v1alpha1.StdinMode
-	32, // 7: execsession.agent.v1alpha1.Command.timeout:type_name -> google.protobuf.Duration
+	41, // 7: execsession.agent.v1alpha1.Command.timeout:type_name -> google.protobuf.Duration
 	10, // 8: execsession.agent.v1alpha1.ExecCommandRequest.command:type_name -> execsession.agent.v1alpha1.Command
-	16, // 9: execsession.agent.v1alpha1.ToolResult.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
+	18, // 9: execsession.agent.v1alpha1.ToolResult.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
 	10, // 10: execsession.agent.v1alpha1.StartRequest.command:type_name -> execsession.agent.v1alpha1.Command
-	1,  // 11: execsession.agent.v1alpha1.Process.state:type_name -> execsession.agent.v1alpha1.ProcessState
-	31, // 12: execsession.agent.v1alpha1.Process.start_time:type_name -> google.protobuf.Timestamp
-	16, // 13: execsession.agent.v1alpha1.Process.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
-	2,  // 14: execsession.agent.v1alpha1.ExitRecord.reason:type_name -> execsession.agent.v1alpha1.ExitReason
-	31, // 15: execsession.agent.v1alpha1.ExitRecord.start_time:type_name -> google.protobuf.Timestamp
-	31, // 16: execsession.agent.v1alpha1.ExitRecord.end_time:type_name -> google.protobuf.Timestamp
-	14, // 17: execsession.agent.v1alpha1.AttachRequest.start:type_name -> execsession.agent.v1alpha1.StartRequest
-	18, // 18: execsession.agent.v1alpha1.AttachRequest.open:type_name -> execsession.agent.v1alpha1.AttachOpen
-	19, // 19: execsession.agent.v1alpha1.AttachRequest.stdin_eof:type_name -> execsession.agent.v1alpha1.StdinEOF
-	9,  // 20: execsession.agent.v1alpha1.AttachRequest.resize:type_name -> execsession.agent.v1alpha1.WindowSize
-	20, // 21: execsession.agent.v1alpha1.AttachRequest.signal:type_name -> execsession.agent.v1alpha1.SignalName
-	15, // 22: execsession.agent.v1alpha1.AttachResponse.process:type_name -> execsession.agent.v1alpha1.Process
-	22, // 23: execsession.agent.v1alpha1.AttachResponse.output:type_name -> execsession.agent.v1alpha1.Output
-	23, // 24: execsession.agent.v1alpha1.AttachResponse.gap:type_name -> execsession.agent.v1alpha1.Gap
-	16, // 25: execsession.agent.v1alpha1.AttachResponse.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
-	3,  // 26: execsession.agent.v1alpha1.Output.stream:type_name -> execsession.agent.v1alpha1.Stream
-	15, // 27: execsession.agent.v1alpha1.ListProcessesResponse.processes:type_name -> execsession.agent.v1alpha1.Process
-	32, // 28: execsession.agent.v1alpha1.StopRequest.grace:type_name -> google.protobuf.Duration
-	16, // 29: execsession.agent.v1alpha1.StopResponse.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
-	4,  // 30: execsession.agent.v1alpha1.Agent.GetStatus:input_type -> execsession.agent.v1alpha1.GetStatusRequest
-	11, // 31: execsession.agent.v1alpha1.Agent.ExecCommand:input_type -> execsession.agent.v1alpha1.ExecCommandRequest
-	12, // 32: execsession.agent.v1alpha1.Agent.WriteStdin:input_type -> execsession.agent.v1alpha1.WriteStdinRequest
-	14, // 33: execsession.agent.v1alpha1.Agent.Start:input_type -> execsession.agent.v1alpha1.StartRequest
-	17, // 34: execsession.agent.v1alpha1.Agent.Attach:input_type -> execsession.agent.v1alpha1.AttachRequest
-	24, // 35: execsession.agent.v1alpha1.Agent.ListProcesses:input_type -> execsession.agent.v1alpha1.ListProcessesRequest
-	26, // 36: execsession.agent.v1alpha1.Agent.Signal:input_type -> execsession.agent.v1alpha1.SignalRequest
-	28, // 37: execsession.agent.v1alpha1.Agent.Stop:input_type -> execsession.agent.v1alpha1.StopRequest
-	5,  // 38: execsession.agent.v1alpha1.Agent.GetStatus:output_type -> execsession.agent.v1alpha1.AgentStatus
-	13, // 39: execsession.agent.v1alpha1.Agent.ExecCommand:output_type -> execsession.agent.v1alpha1.ToolResult
-	13, // 40: execsession.agent.v1alpha1.Agent.WriteStdin:output_type -> execsession.agent.v1alpha1.ToolResult
-	15, // 41: execsession.agent.v1alpha1.Agent.Start:output_type -> execsession.agent.v1alpha1.Process
-	21, // 42: execsession.agent.v1alpha1.Agent.Attach:output_type -> execsession.agent.v1alpha1.AttachResponse
-	25, // 43: execsession.agent.v1alpha1.Agent.ListProcesses:output_type -> execsession.agent.v1alpha1.ListProcessesResponse
-	27, // 44: execsession.agent.v1alpha1.Agent.Signal:output_type -> execsession.agent.v1alpha1.SignalResponse
-	29, // 45: execsession.agent.v1alpha1.Agent.Stop:output_type -> execsession.agent.v1alpha1.StopResponse
-	38, // [38:46] is the sub-list for method output_type
-	30, // [30:38] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	10, // 11: execsession.agent.v1alpha1.RunRequest.command:type_name -> execsession.agent.v1alpha1.Command
+	18, // 12: execsession.agent.v1alpha1.RunResponse.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
+	1,  // 13: execsession.agent.v1alpha1.Process.state:type_name -> execsession.agent.v1alpha1.ProcessState
+	40, // 14: execsession.agent.v1alpha1.Process.start_time:type_name -> google.protobuf.Timestamp
+	18, // 15: execsession.agent.v1alpha1.Process.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
+	2,  // 16: execsession.agent.v1alpha1.ExitRecord.reason:type_name -> execsession.agent.v1alpha1.ExitReason
+	40, // 17: execsession.agent.v1alpha1.ExitRecord.start_time:type_name -> google.protobuf.Timestamp
+	40, // 18: execsession.agent.v1alpha1.ExitRecord.end_time:type_name -> google.protobuf.Timestamp
+	41, // 19: execsession.agent.v1alpha1.ExitRecord.user_time:type_name -> google.protobuf.Duration
+	41, // 20: execsession.agent.v1alpha1.ExitRecord.system_time:type_name -> google.protobuf.Duration
+	14, // 21: execsession.agent.v1alpha1.AttachRequest.start:type_name -> execsession.agent.v1alpha1.StartRequest
+	21, // 22: execsession.agent.v1alpha1.AttachRequest.open:type_name -> execsession.agent.v1alpha1.AttachOpen
+	22, // 23: execsession.agent.v1alpha1.AttachRequest.stdin_eof:type_name -> execsession.agent.v1alpha1.StdinEOF
+	9,  // 24: execsession.agent.v1alpha1.AttachRequest.resize:type_name -> execsession.agent.v1alpha1.WindowSize
+	23, // 25: execsession.agent.v1alpha1.AttachRequest.signal:type_name -> execsession.agent.v1alpha1.SignalName
+	20, // 26: execsession.agent.v1alpha1.AttachRequest.input:type_name -> execsession.agent.v1alpha1.Input
+	17, // 27: execsession.agent.v1alpha1.AttachResponse.process:type_name -> execsession.agent.v1alpha1.Process
+	25, // 28: execsession.agent.v1alpha1.AttachResponse.output:type_name -> execsession.agent.v1alpha1.Output
+	26, // 29: execsession.agent.v1alpha1.AttachResponse.gap:type_name -> execsession.agent.v1alpha1.Gap
+	18, // 30: execsession.agent.v1alpha1.AttachResponse.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
+	3,  // 31: execsession.agent.v1alpha1.Output.stream:type_name -> execsession.agent.v1alpha1.Stream
+	17, // 32: execsession.agent.v1alpha1.ListProcessesResponse.processes:type_name -> execsession.agent.v1alpha1.Process
+	41, // 33: execsession.agent.v1alpha1.StopRequest.grace:type_name -> google.protobuf.Duration
+	18, // 34: execsession.agent.v1alpha1.StopResponse.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
+	41, // 35: execsession.agent.v1alpha1.StopAllRequest.grace:type_name -> google.protobuf.Duration
+	17, // 36: execsession.agent.v1alpha1.StopAllResponse.processes:type_name -> execsession.agent.v1alpha1.Process
+	4,  // 37: execsession.agent.v1alpha1.Agent.GetStatus:input_type -> execsession.agent.v1alpha1.GetStatusRequest
+	11, // 38: execsession.agent.v1alpha1.Agent.ExecCommand:input_type -> execsession.agent.v1alpha1.ExecCommandRequest
+	12, // 39: execsession.agent.v1alpha1.Agent.WriteStdin:input_type -> execsession.agent.v1alpha1.WriteStdinRequest
+	14, // 40: execsession.agent.v1alpha1.Agent.Start:input_type -> execsession.agent.v1alpha1.StartRequest
+	15, // 41: execsession.agent.v1alpha1.Agent.Run:input_type -> execsession.agent.v1alpha1.RunRequest
+	19, // 42: execsession.agent.v1alpha1.Agent.Attach:input_type -> execsession.agent.v1alpha1.AttachRequest
+	27, // 43: execsession.agent.v1alpha1.Agent.ListProcesses:input_type -> execsession.agent.v1alpha1.ListProcessesRequest
+	29, // 44: execsession.agent.v1alpha1.Agent.Signal:input_type -> execsession.agent.v1alpha1.SignalRequest
+	31, // 45: execsession.agent.v1alpha1.Agent.Interrupt:input_type -> execsession.agent.v1alpha1.InterruptRequest
+	33, // 46: execsession.agent.v1alpha1.Agent.Stop:input_type -> execsession.agent.v1alpha1.StopRequest
+	35, // 47: execsession.agent.v1alpha1.Agent.StopAll:input_type -> execsession.agent.v1alpha1.StopAllRequest
+	37, // 48: execsession.agent.v1alpha1.Agent.Shutdown:input_type -> execsession.agent.v1alpha1.ShutdownRequest
+	5,  // 49: execsession.agent.v1alpha1.Agent.GetStatus:output_type -> execsession.agent.v1alpha1.AgentStatus
+	13, // 50: execsession.agent.v1alpha1.Agent.ExecCommand:output_type -> execsession.agent.v1alpha1.ToolResult
+	13, // 51: execsession.agent.v1alpha1.Agent.WriteStdin:output_type -> execsession.agent.v1alpha1.ToolResult
+	17, // 52: execsession.agent.v1alpha1.Agent.Start:output_type -> execsession.agent.v1alpha1.Process
+	16, // 53: execsession.agent.v1alpha1.Agent.Run:output_type -> execsession.agent.v1alpha1.RunResponse
+	24, // 54: execsession.agent.v1alpha1.Agent.Attach:output_type -> execsession.agent.v1alpha1.AttachResponse
+	28, // 55: execsession.agent.v1alpha1.Agent.ListProcesses:output_type -> execsession.agent.v1alpha1.ListProcessesResponse
+	30, // 56: execsession.agent.v1alpha1.Agent.Signal:output_type -> execsession.agent.v1alpha1.SignalResponse
+	32, // 57: execsession.agent.v1alpha1.Agent.Interrupt:output_type -> execsession.agent.v1alpha1.InterruptResponse
+	34, // 58: execsession.agent.v1alpha1.Agent.Stop:output_type -> execsession.agent.v1alpha1.StopResponse
+	36, // 59: execsession.agent.v1alpha1.Agent.StopAll:output_type -> execsession.agent.v1alpha1.StopAllResponse
+	38, // 60: execsession.agent.v1alpha1.Agent.Shutdown:output_type -> execsession.agent.v1alpha1.ShutdownResponse
+	49, // [49:61] is the sub-list for method output_type
+	37, // [37:49] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -2424,15 +3198,17 @@ func file_agent_proto_init() {
 	file_agent_proto_msgTypes[7].OneofWrappers = []any{}
 	file_agent_proto_msgTypes[8].OneofWrappers = []any{}
 	file_agent_proto_msgTypes[9].OneofWrappers = []any{}
-	file_agent_proto_msgTypes[13].OneofWrappers = []any{
+	file_agent_proto_msgTypes[11].OneofWrappers = []any{}
+	file_agent_proto_msgTypes[15].OneofWrappers = []any{
 		(*AttachRequest_Start)(nil),
 		(*AttachRequest_Open)(nil),
 		(*AttachRequest_Stdin)(nil),
 		(*AttachRequest_StdinEof)(nil),
 		(*AttachRequest_Resize)(nil),
 		(*AttachRequest_Signal)(nil),
+		(*AttachRequest_Input)(nil),
 	}
-	file_agent_proto_msgTypes[17].OneofWrappers = []any{
+	file_agent_proto_msgTypes[20].OneofWrappers = []any{
 		(*AttachResponse_Process)(nil),
 		(*AttachResponse_Output)(nil),
 		(*AttachResponse_Gap)(nil),
@@ -2444,7 +3220,7 @@ func file_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   27,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -27,10 +27,14 @@ const (
 	Agent_ExecCommand_FullMethodName   = "/execsession.agent.v1alpha1.Agent/ExecCommand"
 	Agent_WriteStdin_FullMethodName    = "/execsession.agent.v1alpha1.Agent/WriteStdin"
 	Agent_Start_FullMethodName         = "/execsession.agent.v1alpha1.Agent/Start"
+	Agent_Run_FullMethodName           = "/execsession.agent.v1alpha1.Agent/Run"
 	Agent_Attach_FullMethodName        = "/execsession.agent.v1alpha1.Agent/Attach"
 	Agent_ListProcesses_FullMethodName = "/execsession.agent.v1alpha1.Agent/ListProcesses"
 	Agent_Signal_FullMethodName        = "/execsession.agent.v1alpha1.Agent/Signal"
+	Agent_Interrupt_FullMethodName     = "/execsession.agent.v1alpha1.Agent/Interrupt"
 	Agent_Stop_FullMethodName          = "/execsession.agent.v1alpha1.Agent/Stop"
+	Agent_StopAll_FullMethodName       = "/execsession.agent.v1alpha1.Agent/StopAll"
+	Agent_Shutdown_FullMethodName      = "/execsession.agent.v1alpha1.Agent/Shutdown"
 )
 
 // AgentClient is the client API for Agent service.
@@ -54,6 +58,9 @@ type AgentClient interface {
 	WriteStdin(ctx context.Context, in *WriteStdinRequest, opts ...grpc.CallOption) (*ToolResult, error)
 	// Start starts a command and returns at once.
 	Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (*Process, error)
+	// Run runs a command to its end and returns its two streams apart. When the call ends
+	// first, so does the command.
+	Run(ctx context.Context, in *RunRequest, opts ...grpc.CallOption) (*RunResponse, error)
 	// Attach starts or joins a command: the first request opens it, later ones feed,
 	// resize or signal it; the answers are its output from an offset and, last, its
 	// exit record. Ending the stream leaves the command running.
@@ -62,8 +69,18 @@ type AgentClient interface {
 	ListProcesses(ctx context.Context, in *ListProcessesRequest, opts ...grpc.CallOption) (*ListProcessesResponse, error)
 	// Signal sends one signal to a command's process group.
 	Signal(ctx context.Context, in *SignalRequest, opts ...grpc.CallOption) (*SignalResponse, error)
+	// Interrupt ends the waits of all calls of ExecCommand and WriteStdin, as the end of an
+	// agent's turn does. They answer with what there is; the commands go on. One wait alone
+	// ends with its call.
+	Interrupt(ctx context.Context, in *InterruptRequest, opts ...grpc.CallOption) (*InterruptResponse, error)
 	// Stop ends a command and all its descendants: ask, wait the grace time, kill.
 	Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopResponse, error)
+	// StopAll stops every command and what ended ones left behind. The agent works on.
+	StopAll(ctx context.Context, in *StopAllRequest, opts ...grpc.CallOption) (*StopAllResponse, error)
+	// Shutdown ends the agent with everything that it runs, and answers when all of it
+	// ended. Only an agent that takes its policy from nobody else does so (serve --local);
+	// in a pod the session's object says how long it lives, and the call is refused.
+	Shutdown(ctx context.Context, in *ShutdownRequest, opts ...grpc.CallOption) (*ShutdownResponse, error)
 }
 
 type agentClient struct {
@@ -114,6 +131,16 @@ func (c *agentClient) Start(ctx context.Context, in *StartRequest, opts ...grpc.
 	return out, nil
 }
 
+func (c *agentClient) Run(ctx context.Context, in *RunRequest, opts ...grpc.CallOption) (*RunResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RunResponse)
+	err := c.cc.Invoke(ctx, Agent_Run_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *agentClient) Attach(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AttachRequest, AttachResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[0], Agent_Attach_FullMethodName, cOpts...)
@@ -147,10 +174,40 @@ func (c *agentClient) Signal(ctx context.Context, in *SignalRequest, opts ...grp
 	return out, nil
 }
 
+func (c *agentClient) Interrupt(ctx context.Context, in *InterruptRequest, opts ...grpc.CallOption) (*InterruptResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(InterruptResponse)
+	err := c.cc.Invoke(ctx, Agent_Interrupt_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *agentClient) Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(StopResponse)
 	err := c.cc.Invoke(ctx, Agent_Stop_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentClient) StopAll(ctx context.Context, in *StopAllRequest, opts ...grpc.CallOption) (*StopAllResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StopAllResponse)
+	err := c.cc.Invoke(ctx, Agent_StopAll_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentClient) Shutdown(ctx context.Context, in *ShutdownRequest, opts ...grpc.CallOption) (*ShutdownResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ShutdownResponse)
+	err := c.cc.Invoke(ctx, Agent_Shutdown_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -178,6 +235,9 @@ type AgentServer interface {
 	WriteStdin(context.Context, *WriteStdinRequest) (*ToolResult, error)
 	// Start starts a command and returns at once.
 	Start(context.Context, *StartRequest) (*Process, error)
+	// Run runs a command to its end and returns its two streams apart. When the call ends
+	// first, so does the command.
+	Run(context.Context, *RunRequest) (*RunResponse, error)
 	// Attach starts or joins a command: the first request opens it, later ones feed,
 	// resize or signal it; the answers are its output from an offset and, last, its
 	// exit record. Ending the stream leaves the command running.
@@ -186,8 +246,18 @@ type AgentServer interface {
 	ListProcesses(context.Context, *ListProcessesRequest) (*ListProcessesResponse, error)
 	// Signal sends one signal to a command's process group.
 	Signal(context.Context, *SignalRequest) (*SignalResponse, error)
+	// Interrupt ends the waits of all calls of ExecCommand and WriteStdin, as the end of an
+	// agent's turn does. They answer with what there is; the commands go on. One wait alone
+	// ends with its call.
+	Interrupt(context.Context, *InterruptRequest) (*InterruptResponse, error)
 	// Stop ends a command and all its descendants: ask, wait the grace time, kill.
 	Stop(context.Context, *StopRequest) (*StopResponse, error)
+	// StopAll stops every command and what ended ones left behind. The agent works on.
+	StopAll(context.Context, *StopAllRequest) (*StopAllResponse, error)
+	// Shutdown ends the agent with everything that it runs, and answers when all of it
+	// ended. Only an agent that takes its policy from nobody else does so (serve --local);
+	// in a pod the session's object says how long it lives, and the call is refused.
+	Shutdown(context.Context, *ShutdownRequest) (*ShutdownResponse, error)
 	mustEmbedUnimplementedAgentServer()
 }
 
@@ -210,6 +280,9 @@ func (UnimplementedAgentServer) WriteStdin(context.Context, *WriteStdinRequest) 
 func (UnimplementedAgentServer) Start(context.Context, *StartRequest) (*Process, error) {
 	return nil, status.Error(codes.Unimplemented, "method Start not implemented")
 }
+func (UnimplementedAgentServer) Run(context.Context, *RunRequest) (*RunResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Run not implemented")
+}
 func (UnimplementedAgentServer) Attach(grpc.BidiStreamingServer[AttachRequest, AttachResponse]) error {
 	return status.Error(codes.Unimplemented, "method Attach not implemented")
 }
@@ -219,8 +292,17 @@ func (UnimplementedAgentServer) ListProcesses(context.Context, *ListProcessesReq
 func (UnimplementedAgentServer) Signal(context.Context, *SignalRequest) (*SignalResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Signal not implemented")
 }
+func (UnimplementedAgentServer) Interrupt(context.Context, *InterruptRequest) (*InterruptResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Interrupt not implemented")
+}
 func (UnimplementedAgentServer) Stop(context.Context, *StopRequest) (*StopResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Stop not implemented")
+}
+func (UnimplementedAgentServer) StopAll(context.Context, *StopAllRequest) (*StopAllResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method StopAll not implemented")
+}
+func (UnimplementedAgentServer) Shutdown(context.Context, *ShutdownRequest) (*ShutdownResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Shutdown not implemented")
 }
 func (UnimplementedAgentServer) mustEmbedUnimplementedAgentServer() {}
 func (UnimplementedAgentServer) testEmbeddedByValue()               {}
@@ -315,6 +397,24 @@ func _Agent_Start_Handler(srv interface{}, ctx context.Context, dec func(interfa
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Agent_Run_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RunRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Run(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Run_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Run(ctx, req.(*RunRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Agent_Attach_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(AgentServer).Attach(&grpc.GenericServerStream[AttachRequest, AttachResponse]{ServerStream: stream})
 }
@@ -358,6 +458,24 @@ func _Agent_Signal_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Agent_Interrupt_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(InterruptRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Interrupt(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Interrupt_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Interrupt(ctx, req.(*InterruptRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Agent_Stop_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(StopRequest)
 	if err := dec(in); err != nil {
@@ -372,6 +490,42 @@ func _Agent_Stop_Handler(srv interface{}, ctx context.Context, dec func(interfac
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AgentServer).Stop(ctx, req.(*StopRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Agent_StopAll_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StopAllRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).StopAll(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_StopAll_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).StopAll(ctx, req.(*StopAllRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Agent_Shutdown_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ShutdownRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Shutdown(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Shutdown_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Shutdown(ctx, req.(*ShutdownRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -400,6 +554,10 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Agent_Start_Handler,
 		},
 		{
+			MethodName: "Run",
+			Handler:    _Agent_Run_Handler,
+		},
+		{
 			MethodName: "ListProcesses",
 			Handler:    _Agent_ListProcesses_Handler,
 		},
@@ -408,8 +566,20 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Agent_Signal_Handler,
 		},
 		{
+			MethodName: "Interrupt",
+			Handler:    _Agent_Interrupt_Handler,
+		},
+		{
 			MethodName: "Stop",
 			Handler:    _Agent_Stop_Handler,
+		},
+		{
+			MethodName: "StopAll",
+			Handler:    _Agent_StopAll_Handler,
+		},
+		{
+			MethodName: "Shutdown",
+			Handler:    _Agent_Shutdown_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

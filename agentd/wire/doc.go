@@ -5,6 +5,14 @@ package wire
 // ErrorDomain is the domain of every google.rpc.ErrorInfo that agentd sends.
 const ErrorDomain = "execsession.dev"
 
+// The bounds of input that is counted (Input in agent.proto).
+const (
+	// InputWindow is how much of it a client may have sent that input_taken does not tell yet.
+	InputWindow = 256 << 10
+	// InputAckEvery is by how much it grows before input_taken is told again.
+	InputAckEvery = 64 << 10
+)
+
 // Reasons of errors that a client may branch on, in google.rpc.ErrorInfo.
 const (
 	// ReasonUnknownProcess: no process has that id, or its exit was already delivered (NotFound).
