@@ -105,7 +105,9 @@ func (s *service) open(ctx context.Context, first *wire.AttachRequest) (*unified
 		if err != nil {
 			return nil, nil, err
 		}
-		if newest := process.Info().OutputBytes; options.From > newest {
+		// How much a command had written that an earlier agentd started, nobody knows.
+		info := process.Info()
+		if newest := info.OutputBytes; options.From > newest && !info.OutputLost {
 			return nil, nil, fieldError("open.from_offset", "%d is beyond the newest byte, %d", options.From, newest)
 		}
 		output := process.NewReader(options)

@@ -131,6 +131,7 @@ func processTo(info unifiedexec.Info) *wire.Process {
 		Exit:        exitTo(info.Exit),
 		Descendants: int32(info.Descendants),
 		StdinOpen:   info.StdinOpen, OutputOpen: info.OutputOpen,
+		SpilledBytes: info.SpilledBytes, OutputLost: info.OutputLost,
 	}
 }
 
