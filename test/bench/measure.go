@@ -68,6 +68,15 @@ func (s series) quantile(q float64) float64 {
 
 func (s series) median() float64 { return s.quantile(0.5) }
 
+// pairedRatio is the median of the ratios of the samples that were taken in the same round.
+func pairedRatio(s, over series) float64 {
+	var ratios series
+	for i, value := range s.values {
+		ratios.values = append(ratios.values, value/over.values[i])
+	}
+	return ratios.median()
+}
+
 // row is one line of the table.
 type row struct {
 	Name string  `json:"name"`

@@ -73,6 +73,15 @@ func TestInterleaveStopsAtAnError(t *testing.T) {
 	}
 }
 
+// A drift that doubles everything from round to round leaves the pairs alone.
+func TestPairedRatio(t *testing.T) {
+	over := series{"floor", []float64{1, 2, 4, 8, 16}}
+	s := series{"product", []float64{1.25, 2.5, 5, 10, 400}}
+	if got := pairedRatio(s, over); got != 1.25 {
+		t.Errorf("got %v, want 1.25", got)
+	}
+}
+
 func TestBars(t *testing.T) {
 	over := series{"floor", []float64{2}}
 	costs, delivers := rowOf("ms", series{"a", []float64{3}}, &over), rowOf("1/s", series{"b", []float64{1.5}}, &over)
