@@ -137,7 +137,7 @@ func TestNewChecksItsConfig(t *testing.T) {
 // An agent whose fixed policy cannot be put into force must not serve.
 func TestServeRefusesAPolicyThatCannotHold(t *testing.T) {
 	policy := config.DefaultPolicy()
-	policy.Sandbox.Network.Mode = "Proxy"
+	policy.Sandbox.MinLandlockABI = 11
 	agent, err := New(Config{Workspace: t.TempDir(), Policy: policy, Shell: config.DefaultShell()})
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,8 @@
 package agentd
 
 import (
+	"net"
+	"strconv"
 	"sync"
 	"time"
 
@@ -8,6 +10,7 @@ import (
 
 	"execsession.dev/agentd/ledger"
 	"execsession.dev/sandbox"
+	"execsession.dev/sandbox/egress"
 )
 
 // The bounds of what denials may cost, whatever all commands do together. The sandbox
@@ -145,18 +148,47 @@ func (d *denials) tellLocked(l *launch, denial sandbox.Denial) {
 		}
 	}
 	d.counts[l.id] += denial.Count
-	now := d.now()
-	d.allowance = min(denialsBurst, d.allowance+now.Sub(d.changed).Seconds()*denialsPerSecond)
-	d.changed = now
-	if d.allowance < 1 {
+	if !d.mayTellLocked() {
 		return
 	}
-	d.allowance--
 	d.out.Append(ledger.Record{Type: ledger.TypeDenied, Denied: &ledger.Denied{
 		ID: l.id, Source: ledger.SourceEnforced, Rule: denial.Rule,
 		Syscall: denial.Syscall, Arguments: denial.Arguments, Address: denial.Address,
 		Errno: unix.ErrnoName(denial.Errno), Program: valid(denial.Program), PID: denial.PID,
 		Count: denial.Count, Mixed: denial.Omitted, FirstTime: denial.First.UTC(), LastTime: denial.Last.UTC(),
+	}})
+}
+
+// mayTellLocked takes one record from the allowance.
+func (d *denials) mayTellLocked() bool {
+	now := d.now()
+	d.allowance = min(denialsBurst, d.allowance+now.Sub(d.changed).Seconds()*denialsPerSecond)
+	d.changed = now
+	if d.allowance < 1 {
+		return false
+	}
+	d.allowance--
+	return true
+}
+
+// refusedByProxy tells what the proxy refused: whose request it was is not known.
+func (d *denials) refusedByProxy(e egress.Event) {
+	if e.Verdict != egress.Refused {
+		return
+	}
+	host := e.Host
+	if host == "" {
+		host = e.Asked
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.total++
+	if !d.mayTellLocked() {
+		return
+	}
+	d.out.Append(ledger.Record{Type: ledger.TypeDenied, Denied: &ledger.Denied{
+		Source: ledger.SourceEnforced, Rule: "egress", Address: valid(net.JoinHostPort(host, strconv.Itoa(int(e.Port)))),
+		Arguments: valid(string(e.Reason) + ": " + e.Message), Count: 1, FirstTime: e.Time.UTC(), LastTime: e.Time.UTC(),
 	}})
 }
 

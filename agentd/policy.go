@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"syscall"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"execsession.dev/agentd/config"
 	"execsession.dev/agentd/ledger"
 	"execsession.dev/sandbox"
+	"execsession.dev/sandbox/egress"
 	"execsession.dev/unifiedexec"
 )
 
@@ -58,8 +60,11 @@ func (d documents) same(other documents) bool {
 type policyState struct {
 	documents
 	launcher *sandbox.Launcher // nil when invalid
-	report   sandbox.Report
-	changed  chan struct{} // closed when another state replaced this one
+	// rules and proxy are set in network mode Proxy.
+	rules   *egress.Rules
+	proxy   netip.AddrPort
+	report  sandbox.Report
+	changed chan struct{} // closed when another state replaced this one
 }
 
 func (s *policyState) valid() bool { return s.reason == "" }
@@ -92,6 +97,8 @@ type policy struct {
 	engine engineSettings
 	// denials is told what commands are refused.
 	denials *denials
+	// proxy serves network mode Proxy.
+	proxy proxy
 	// onChange is told every change, in order.
 	onChange func(*policyState)
 
@@ -143,7 +150,7 @@ func (p *policy) adopt(read documents) {
 
 // compile fills in the launcher, or the reason why there is none.
 func (p *policy) compile(next *policyState) {
-	launcher, err := sandbox.Compile(next.policy.Sandbox, p.layout, p.caps)
+	launcher, err := p.newLauncher(next)
 	if err != nil {
 		next.reason, next.message = ReasonNotUsable, err.Error()
 		if gaps := new(sandbox.NotEnforceableError); errors.As(err, &gaps) {
@@ -160,11 +167,30 @@ func (p *policy) compile(next *policyState) {
 	}
 }
 
+// newLauncher compiles the sandbox. In network mode Proxy, the proxy has to listen before.
+func (p *policy) newLauncher(next *policyState) (*sandbox.Launcher, error) {
+	layout := p.layout
+	network := next.policy.Sandbox.Network
+	if network.Mode == sandbox.ProxyNetwork {
+		address, err := p.proxy.listen(p.denials.refusedByProxy)
+		if err != nil {
+			return nil, err
+		}
+		if next.rules, err = proxyRules(network); err != nil {
+			return nil, err
+		}
+		layout.Proxy, next.proxy = address, address
+	}
+	return sandbox.Compile(next.policy.Sandbox, layout, p.caps)
+}
+
 // replace puts next into force once no start relies on the old state any more.
 func (p *policy) replace(next *policyState) {
 	p.gateMu.Lock()
 	old := p.state
 	p.state = next
+	// Commands that were started under another policy meet the rules of this one, or none.
+	p.proxy.rules.Store(next.rules)
 	p.gateMu.Unlock()
 	close(old.changed)
 	closeLauncher(old)
@@ -188,7 +214,7 @@ func (p *policy) settings(s *policyState) unifiedexec.Settings {
 		Inherit:     unifiedexec.Inherit(s.policy.Environment.Inherit),
 		KeepSecrets: !s.policy.Environment.SecretExcludes,
 		Exclude:     s.policy.Environment.Exclude,
-		Set:         s.policy.Environment.Set,
+		Set:         proxyEnvironment(s.proxy, s.policy.Environment.Set),
 		IncludeOnly: s.policy.Environment.IncludeOnly,
 	}
 	settings.Shell = unifiedexec.ShellSettings{
@@ -296,6 +322,7 @@ func (p *policy) close() {
 		documents: documents{reason: reasonStopping, message: "agentd is ending"},
 		changed:   make(chan struct{}),
 	})
+	p.proxy.close()
 }
 
 func (s *policyState) ledger() ledger.Policy {

@@ -61,6 +61,11 @@ type Filesystem struct {
 // Network is the part of a Policy about sockets.
 type Network struct {
 	Mode NetworkMode `json:"mode"`
+	// AllowedDomains, DeniedDomains and Methods (Limited or Full) are for the proxy of ProxyNetwork, and
+	// empty in every other mode. Package egress says what they mean, and checks them.
+	AllowedDomains []string `json:"allowedDomains,omitempty"`
+	DeniedDomains  []string `json:"deniedDomains,omitempty"`
+	Methods        string   `json:"methods,omitempty"`
 }
 
 // Process is the part of a Policy about processes.

@@ -29,6 +29,7 @@ func (p Policy) Validate() error {
 		checkOneOf("network.mode", p.Network.Mode, NoNetwork, LoopbackNetwork, ProxyNetwork, OpenNetwork),
 		checkOneOf("enforcement", p.Enforcement, Required, BestEffort),
 		p.Filesystem.validate(),
+		p.Network.validate(),
 		p.Process.validate(),
 		checkABI(p.MinLandlockABI),
 	}
@@ -62,6 +63,25 @@ func (f Filesystem) validate() error {
 	}
 	if f.Mode == ReadOnly && len(f.WritableRoots) > 0 {
 		return &FieldError{Field: "filesystem.writableRoots[0]", Value: f.WritableRoots[0], Reason: "mode ReadOnly has no writable roots"}
+	}
+	return nil
+}
+
+// validate refuses what would be ignored: who lists domains means that they count.
+func (n Network) validate() error {
+	if n.Mode == ProxyNetwork {
+		return nil
+	}
+	for _, field := range []struct {
+		name  string
+		value []string
+	}{{"allowedDomains", n.AllowedDomains}, {"deniedDomains", n.DeniedDomains}} {
+		if len(field.value) > 0 {
+			return &FieldError{Field: "network." + field.name + "[0]", Value: field.value[0], Reason: "only mode Proxy looks at domains"}
+		}
+	}
+	if n.Methods != "" {
+		return &FieldError{Field: "network.methods", Value: n.Methods, Reason: "only mode Proxy looks at methods"}
 	}
 	return nil
 }

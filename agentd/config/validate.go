@@ -12,6 +12,7 @@ import (
 
 	"execsession.dev/approval"
 	"execsession.dev/sandbox"
+	"execsession.dev/sandbox/egress"
 )
 
 // Values of Environment.Inherit.
@@ -106,6 +107,13 @@ func (p Policy) validate(at string) error {
 func validateSandbox(at string, p sandbox.Policy) error {
 	err := p.Validate()
 	if field, ok := errors.AsType[*sandbox.FieldError](err); ok {
+		return &FieldError{Field: at + field.Field, Value: field.Value, Reason: field.Reason}
+	}
+	if err != nil || p.Network.Mode != sandbox.ProxyNetwork {
+		return err
+	}
+	_, err = EgressRules(p.Network, nil)
+	if field, ok := errors.AsType[*egress.FieldError](err); ok {
 		return &FieldError{Field: at + field.Field, Value: field.Value, Reason: field.Reason}
 	}
 	return err

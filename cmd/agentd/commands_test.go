@@ -74,7 +74,7 @@ func TestSandboxExec(t *testing.T) {
 	readOnly := config.DefaultPolicy()
 	readOnly.Sandbox.Filesystem.Mode = "ReadOnly"
 	proxy := config.DefaultPolicy()
-	proxy.Sandbox.Network.Mode = "Proxy"
+	proxy.Sandbox.Network.Mode, proxy.Sandbox.Network.Methods = "Proxy", "Full"
 	cases := map[string]struct {
 		reason string
 		policy string

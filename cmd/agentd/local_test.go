@@ -514,7 +514,7 @@ func TestServeRefusesToStart(t *testing.T) {
 	}
 	file := writeJSON(t, map[string]int{"sandbox": 1})
 	notEnforceable := config.DefaultPolicy()
-	notEnforceable.Sandbox.Network.Mode = "Proxy"
+	notEnforceable.Sandbox.MinLandlockABI = 11
 	cases := map[string]struct {
 		args []string
 		code int
@@ -530,7 +530,7 @@ func TestServeRefusesToStart(t *testing.T) {
 		"NoWorkspace":    {[]string{"--local", "--workspace", workspace + "/no", "--stdio"}, exitFailed, workspace + "/no"},
 		"PolicyForm":     {[]string{"--local", "--workspace", workspace, "--stdio", "--policy", file}, exitFailed, file},
 		"NoPolicy":       {[]string{"--local", "--workspace", workspace, "--stdio", "--policy", "/no/such"}, exitFailed, "/no/such"},
-		"NotEnforceable": {[]string{"--local", "--workspace", workspace, "--stdio", "--policy", writeJSON(t, notEnforceable)}, exitFailed, "network.mode"},
+		"NotEnforceable": {[]string{"--local", "--workspace", workspace, "--stdio", "--policy", writeJSON(t, notEnforceable)}, exitFailed, "minLandlockABI"},
 		"OpenFolder":     {[]string{"--local", "--workspace", workspace, "--socket", open + "/s"}, exitFailed, "0755"},
 		"NotFirst": {[]string{
 			"--workspace", workspace, "--namespace", "n", "--session", "s", "--session-uid", "u",

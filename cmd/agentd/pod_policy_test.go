@@ -61,9 +61,9 @@ func TestPodPolicyTransitions(t *testing.T) {
 	wide := podProfile()
 	wide.Policy.Sandbox.Network.Mode = "Open"
 	wideProfile, wideSession := p.sign(t, wide, 6, nil)
-	proxy := podProfile()
-	proxy.Policy.Sandbox.Network.Mode = "Proxy"
-	proxyProfile, proxySession := p.sign(t, proxy, 7, nil)
+	newer := podProfile()
+	newer.Policy.Sandbox.MinLandlockABI = 11
+	newerProfile, newerSession := p.sign(t, newer, 7, nil)
 	lastProfile, lastSession := p.sign(t, podProfile(), 8, nil)
 
 	// The deadline is the product's, in the issue; the rest of the machine is given as much again.
@@ -86,7 +86,7 @@ func TestPodPolicyTransitions(t *testing.T) {
 		{"another authentic profile than the pinned one", wideProfile, session, "ProfileOutOfSync"},
 		{"the session document that pins it", wideProfile, wideSession, ""},
 		{"back to the former pair", profile, session, "DocumentOutdated"},
-		{"a profile that cannot be enforced", proxyProfile, proxySession, "NotEnforceable"},
+		{"a profile that cannot be enforced", newerProfile, newerSession, "NotEnforceable"},
 		{"a profile that can", lastProfile, lastSession, ""},
 	} {
 		t.Log(step.reason)

@@ -10,6 +10,7 @@ import (
 	"execsession.dev/api/v1alpha1"
 	"execsession.dev/approval"
 	"execsession.dev/sandbox"
+	"execsession.dev/sandbox/egress"
 )
 
 // Compile turns a profile into the policy that agentd enforces. Values that the API
@@ -23,7 +24,7 @@ func Compile(spec v1alpha1.SandboxProfileSpec) (config.Policy, error) {
 				ReadOnlyPaths: texts(spec.Filesystem.ReadOnlyPaths),
 				DeniedPaths:   texts(spec.Filesystem.DeniedPaths),
 			},
-			Network:        sandbox.Network{Mode: sandbox.NetworkMode(or(spec.Network.Mode, "None"))},
+			Network:        compileNetwork(spec.Network),
 			Process:        compileProcess(spec.Process),
 			Enforcement:    sandbox.Enforcement(or(spec.Enforcement, "Required")),
 			MinLandlockABI: int(spec.MinLandlockABI),
@@ -47,6 +48,15 @@ func PolicyHash(policy config.Policy) (string, error) {
 	}
 	sum := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(sum[:]), nil
+}
+
+// compileNetwork lets a proxy do the least: profiles list no domains yet, so it reaches nothing.
+func compileNetwork(network v1alpha1.ProfileNetwork) sandbox.Network {
+	compiled := sandbox.Network{Mode: sandbox.NetworkMode(or(network.Mode, "None"))}
+	if compiled.Mode == sandbox.ProxyNetwork {
+		compiled.Methods = string(egress.LimitedMethods)
+	}
+	return compiled
 }
 
 func compileProcess(process *v1alpha1.ProfileProcess) sandbox.Process {
