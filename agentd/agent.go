@@ -42,6 +42,12 @@ type Config struct {
 	Shell     config.Shell
 	// Ledger is where records go; nil means nowhere.
 	Ledger io.Writer
+	// Journal is the file in which starts and ends are noted, in one of the hidden folders; empty means nowhere.
+	Journal string
+	// SpillDir is a hidden folder for output that leaves memory, and SpillBytes how much of each command's output may
+	// be there; 0 means none.
+	SpillDir   string
+	SpillBytes int64
 	// TerminationLog is a file that gets the last status; it is never made.
 	TerminationLog string
 	// ReapOrphans collects children that nobody else waits for: process id 1's duty.
@@ -73,6 +79,8 @@ type Agent struct {
 	policy   *policy
 	engine   *unifiedexec.Engine
 	service  *service
+	// journal is nil when there is none.
+	journal *journal
 }
 
 // New makes an agent. It starts no command and serves nobody before Serve.
@@ -90,16 +98,24 @@ func New(cfg Config) (*Agent, error) {
 	a.policy.denials = a.reporter.denials
 
 	base.Start = closedGate
-	engine, err := unifiedexec.New(unifiedexec.Config{
+	engineConfig := unifiedexec.Config{
 		Settings:    base,
 		Environ:     commandEnviron(os.Environ()),
 		Subreaper:   true,
 		ReapOrphans: cfg.ReapOrphans,
 		StopGrace:   cfg.StopGrace,
 		OOMScoreAdj: commandOOMScore(),
+		Spill:       unifiedexec.SpillConfig{Dir: cfg.SpillDir, Bytes: cfg.SpillBytes},
 		OnStart:     a.reporter.processStarted,
 		OnExit:      a.reporter.processExited,
-	})
+	}
+	if cfg.Journal != "" {
+		a.journal = newJournal(cfg.Journal, boot, cfg.Log)
+		a.journal.onTrouble = func() { a.reporter.change(func() {}) }
+		a.reporter.journal = a.journal.state
+		engineConfig.Journal = a.journal
+	}
+	engine, err := unifiedexec.New(engineConfig)
 	if err != nil {
 		return nil, fmt.Errorf("making the engine: %w", err)
 	}
@@ -167,6 +183,7 @@ func (a *Agent) Serve(ctx context.Context, listener net.Listener) error {
 		<-ledgerDone
 		return errors.Join(err, a.engine.Close(ctx), listener.Close())
 	}
+	a.restore()
 	reporting, stopReporting := context.WithCancel(loops)
 	background.Go(func() { a.reporter.run(reporting) })
 
@@ -183,12 +200,37 @@ func (a *Agent) Serve(ctx context.Context, listener net.Listener) error {
 	a.reporter.denials.settle(denialsEndTime)
 	stopServer(server)
 	a.service.feeds.Wait()
+	a.closeJournal()
 	stopReporting()
 	a.sayLast()
 	a.endLedger(ledgerDone)
 	stopLoops()
 	background.Wait()
 	return err
+}
+
+// restore takes over what an earlier run of agentd left, before the first command: those that it was killed over get
+// their record.
+func (a *Agent) restore() {
+	if a.journal == nil {
+		return
+	}
+	past := a.journal.past
+	lost := past.lost(a.journal.machine)
+	if a.cfg.Documents != nil {
+		// Only the kubelet knows whether it was for memory.
+		lost += "; why, the state of the pod's container tells"
+	}
+	for _, info := range a.engine.Restore(past.processes, lost) {
+		a.reporter.processLost(info)
+	}
+	a.journal.start(a.engine.Kept)
+}
+
+func (a *Agent) closeJournal() {
+	if a.journal != nil {
+		a.journal.close()
+	}
 }
 
 // startPolicy puts the first policy into force and, in a pod, keeps looking for the next.

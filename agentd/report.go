@@ -39,6 +39,8 @@ type reporter struct {
 	out     appender
 	cadence cadence
 	denials *denials
+	// journal tells the state of the journal.
+	journal func() *ledger.Journal
 
 	mu           sync.Mutex
 	sandbox      ledger.Sandbox
@@ -46,6 +48,7 @@ type reporter struct {
 	full         bool // the ledger shows commands
 	running      int
 	exited       uint64
+	spillFailed  uint64
 	lastActivity time.Time
 	stopping     bool
 
@@ -55,8 +58,9 @@ type reporter struct {
 func newReporter(boot string, out appender, now func() time.Time) *reporter {
 	return &reporter{
 		boot: boot, started: now().UTC(), now: now, out: out, cadence: defaultCadence, denials: newDenials(out, now),
-		policy: ledger.Policy{Reason: ReasonDocumentMissing, Message: "no document was read yet"},
-		dirty:  make(chan struct{}, 1),
+		journal: func() *ledger.Journal { return nil },
+		policy:  ledger.Policy{Reason: ReasonDocumentMissing, Message: "no document was read yet"},
+		dirty:   make(chan struct{}, 1),
 	}
 }
 
@@ -69,6 +73,7 @@ func (r *reporter) snapshot() ledger.Status {
 		Sandbox: r.sandbox, Policy: r.policy, Denied: r.denials.count(),
 		Processes:    ledger.Processes{Running: r.running, Exited: r.exited},
 		LastActivity: r.lastActivity,
+		Journal:      r.journal(), SpillFailures: r.spillFailed,
 	}
 }
 
@@ -132,11 +137,22 @@ func (r *reporter) processExited(info unifiedexec.Info) {
 		r.running--
 		r.exited++
 		r.lastActivity = r.now().UTC()
+		if info.SpillProblem != "" {
+			r.spillFailed++
+		}
 	})
+	r.ended(info)
+}
+
+// processLost tells the end of a command that an earlier agentd started. It counts with neither's commands.
+func (r *reporter) processLost(info unifiedexec.Info) { r.ended(info) }
+
+func (r *reporter) ended(info unifiedexec.Info) {
 	exit := info.Exit
 	r.out.Append(ledger.Record{Type: ledger.TypeExited, Exited: &ledger.Exited{
 		ID: info.ID, Reason: string(exit.Reason), ExitCode: int32(exit.Code), Signal: exit.Signal,
 		StartTime: exit.StartTime.UTC(), EndTime: exit.EndTime.UTC(), OutputBytes: info.OutputBytes,
+		Message: valid(exit.Message),
 	}})
 }
 

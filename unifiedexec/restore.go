@@ -76,10 +76,11 @@ func (e *Engine) Restore(past []Info, lost string) []Info {
 	e.endLeft(procs)
 	now := time.Now()
 	var ended []Info
-	for i, p := range procs {
+	for _, p := range procs {
 		p.mu.Lock()
 		p.reaped = true
-		if p.exit == nil {
+		untold := p.exit == nil
+		if untold {
 			p.exit = &ExitRecord{Reason: ReasonEngineStopped, Code: -1, StartTime: p.started, EndTime: now, Message: lost}
 		}
 		p.entry.ended = p.exit.EndTime
@@ -88,7 +89,7 @@ func (e *Engine) Restore(past []Info, lost string) []Info {
 		}
 		p.mu.Unlock()
 		e.table.restore(p)
-		if past[i].Exit == nil {
+		if untold {
 			ended = append(ended, p.Info())
 		}
 	}

@@ -66,6 +66,12 @@ func (f *memoryFile) Close() error {
 	return nil
 }
 
+func (f *memoryFile) closes() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.closed
+}
+
 // spilling makes a log with a spill into a file, and waits at the end of the test for who writes it.
 func spilling(t *testing.T, limit int, each int64, file *memoryFile) (*outputLog, *spillStore) {
 	t.Helper()
@@ -205,8 +211,8 @@ func TestSpillKeepsWhatLeavesMemory(t *testing.T) {
 			if used := store.used.Load(); used != 0 {
 				t.Errorf("%d bytes stay counted", used)
 			}
-			if opened := len(file.data) > 0 || file.writes == 0; opened && file.closed != 1 {
-				t.Errorf("the file was closed %d times", file.closed)
+			if opened := len(file.data) > 0 || file.writes == 0; opened && file.closes() != 1 {
+				t.Errorf("the file was closed %d times", file.closes())
 			}
 		})
 	}
@@ -275,13 +281,13 @@ func TestSpillIntoAStuckDisk(t *testing.T) {
 	}
 	l.forgotten()
 	r.Close()
-	if file.closed != 0 {
+	if file.closes() != 0 {
 		t.Error("the file was closed under a write")
 	}
 	free()
 	quiet(t, l)
-	if file.closed != 1 || store.used.Load() != 0 {
-		t.Errorf("closed %d times, %d bytes stay counted", file.closed, store.used.Load())
+	if file.closes() != 1 || store.used.Load() != 0 {
+		t.Errorf("closed %d times, %d bytes stay counted", file.closes(), store.used.Load())
 	}
 }
 
@@ -336,13 +342,13 @@ func TestSpillOutlivesTheTable(t *testing.T) {
 		}
 		at = m.check(t, c, at)
 	}
-	if at != 100_000 || file.closed != 0 {
-		t.Errorf("read up to %d, closed %d times", at, file.closed)
+	if at != 100_000 || file.closes() != 0 {
+		t.Errorf("read up to %d, closed %d times", at, file.closes())
 	}
 	r.Close()
 	r.Close()
-	if file.closed != 1 {
-		t.Errorf("closed %d times", file.closed)
+	if file.closes() != 1 {
+		t.Errorf("closed %d times", file.closes())
 	}
 	if gaps := m.readAll(t, l, ReaderOptions{}); gaps != l.size().dropped || gaps < 90_000 {
 		t.Errorf("afterwards %d bytes are gaps", gaps)

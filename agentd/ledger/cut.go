@@ -62,6 +62,11 @@ func cuttable(record *Record) []*text {
 		body.Sandbox.NotEnforced = shorten(body.Sandbox.NotEnforced)
 		record.Status = &body
 		add(&body.Policy.Message, &body.Policy.Reason, &body.AgentVersion, &body.Sandbox.Network)
+		if body.Journal != nil {
+			journal := *body.Journal
+			body.Journal = &journal
+			add(&journal.Problem)
+		}
 		for i := range body.Sandbox.NotEnforced {
 			add(&body.Sandbox.NotEnforced[i])
 		}
@@ -72,7 +77,7 @@ func cuttable(record *Record) []*text {
 	case record.Exited != nil:
 		body := *record.Exited
 		record.Exited = &body
-		add(&body.Signal, &body.Reason)
+		add(&body.Message, &body.Signal, &body.Reason)
 	case record.Policy != nil:
 		body := *record.Policy
 		record.Policy = &body

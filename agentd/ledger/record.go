@@ -58,6 +58,19 @@ type Status struct {
 	LastActivity time.Time `json:"lastActivity,omitzero"`
 	// DroppedRecords counts records that could not be written.
 	DroppedRecords uint64 `json:"droppedRecords,omitempty"`
+	// Journal is set when something is wrong with what shall outlive a kill of agentd.
+	Journal *Journal `json:"journal,omitempty"`
+	// SpillFailures counts commands of this boot whose output could not be kept on disk up to its limit.
+	SpillFailures uint64 `json:"spillFailures,omitempty"`
+}
+
+// Journal is the state of the file in which starts and ends are noted.
+type Journal struct {
+	// Lost counts records that could not be written, Skipped those of earlier runs that could not be read.
+	Lost    uint64 `json:"lost,omitempty"`
+	Skipped uint64 `json:"skipped,omitempty"`
+	// Problem says what is wrong now; it is empty again once the file holds everything.
+	Problem string `json:"problem,omitempty"`
 }
 
 // Sandbox is what the kernel enforces for commands under the current policy.
@@ -110,6 +123,9 @@ type Exited struct {
 	StartTime   time.Time `json:"startTime"`
 	EndTime     time.Time `json:"endTime"`
 	OutputBytes uint64    `json:"outputBytes"`
+	// Message says more where the reason alone does not: of a command that an earlier agentd started, for one, how
+	// much is known of its end.
+	Message string `json:"message,omitempty"`
 }
 
 // Refused says why a command was not started.

@@ -50,11 +50,17 @@ func serveLocal(ctx context.Context, cfg serveConfig, log *slog.Logger) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, removeTemp()) }()
-	agent, err := agentd.New(agentd.Config{
+	agentConfig := agentd.Config{
 		Workspace: workspace, TempDir: temp, Writable: []string{temp}, Hidden: hidden,
 		Policy: policy, Shell: config.DefaultShell(),
 		Ledger: records, ReapOrphans: true, StopGrace: cfg.StopGrace, Log: log,
-	})
+	}
+	if len(hidden) > 0 {
+		// The socket's folder is the only one that is there for the next agentd and that no command reaches.
+		agentConfig.Journal = filepath.Join(hidden[0], filepath.Base(cfg.Socket)+".journal")
+		agentConfig.SpillDir, agentConfig.SpillBytes = hidden[0], cfg.SpillBytes
+	}
+	agent, err := agentd.New(agentConfig)
 	if err != nil {
 		return err
 	}

@@ -33,9 +33,10 @@ type serveConfig struct {
 	PolicyFile string
 	Ledger     string
 	// Both.
-	Workspace string
-	Socket    string
-	StopGrace time.Duration
+	Workspace  string
+	Socket     string
+	StopGrace  time.Duration
+	SpillBytes int64
 }
 
 const (
@@ -84,12 +85,19 @@ at: then the operator wrote the command line, and the environment is the image's
 	f.StringVar(&cfg.TerminationLog, "termination-log", terminationLog, "the file for the container's termination message")
 	f.StringVar(&cfg.Socket, "socket", agentd.DefaultSocket, "the socket: @ and an abstract name in a pod, a path with --local")
 	f.DurationVar(&cfg.StopGrace, "stop-grace", agentd.DefaultStopGrace, "the time between asking a command to end and killing it, at most 10s")
+	f.Int64Var(&cfg.SpillBytes, "spill-bytes", 0, "how many bytes of each command's output are kept on disk beyond what memory holds; all commands together have eight times as many")
 	f.BoolVar(&cfg.Local, "local", false, "run on this machine, without an operator")
 	f.BoolVar(&cfg.Stdio, "stdio", false, "with --local: serve standard input and output instead of a socket")
 	f.StringVar(&cfg.PolicyFile, "policy", "", "with --local: a file with the policy, JSON")
 	f.StringVar(&cfg.Ledger, "ledger", "", "with --local: a file that records are appended to")
 	return cmd
 }
+
+// maxSpillBytes is more than a node's disk should be asked for.
+const maxSpillBytes = 1 << 40
+
+// processJournal is the name of the journal in its folder.
+const processJournal = "processes"
 
 // maxStopGrace leaves a pod's end below 20 seconds.
 const maxStopGrace = 10 * time.Second
@@ -101,6 +109,9 @@ func (c *serveConfig) check(socketGiven bool) error {
 	}
 	if c.StopGrace <= 0 || c.StopGrace > maxStopGrace {
 		return fmt.Errorf("--stop-grace %s: want more than 0 and at most %s", c.StopGrace, maxStopGrace)
+	}
+	if c.SpillBytes < 0 || c.SpillBytes > maxSpillBytes {
+		return fmt.Errorf("--spill-bytes %d: want 0 to %d", c.SpillBytes, int64(maxSpillBytes))
 	}
 	if c.Local {
 		return c.checkLocal(socketGiven)
@@ -134,6 +145,9 @@ func (c *serveConfig) checkLocal(socketGiven bool) error {
 	if c.Stdio == socketGiven {
 		return errors.New("--local needs one of --stdio and --socket")
 	}
+	if c.Stdio && c.SpillBytes > 0 {
+		return errors.New("--spill-bytes needs --socket: the output goes into the socket's folder, which no command reaches")
+	}
 	return nil
 }
 
@@ -144,6 +158,7 @@ func serve(ctx context.Context, cfg serveConfig) error {
 	ctx, stop := endSignals(ctx)
 	defer stop()
 	boundMemory()
+	sandbox.ReserveThreads(spareThreads)
 
 	if cfg.Local {
 		return serveLocal(ctx, cfg, log)
@@ -183,6 +198,8 @@ func servePod(ctx context.Context, cfg serveConfig, log *slog.Logger) error {
 			Keys:         keys,
 			RevisionFile: filepath.Join(cfg.JournalDir, "revision"),
 		},
+		Journal:  filepath.Join(cfg.JournalDir, processJournal),
+		SpillDir: cfg.JournalDir, SpillBytes: cfg.SpillBytes,
 		Ledger: stdout, TerminationLog: cfg.TerminationLog,
 		ReapOrphans: true, StopGrace: cfg.StopGrace, Log: log,
 	})
@@ -210,6 +227,9 @@ func takeStdout() (*os.File, error) {
 	}
 	return os.NewFile(uintptr(private), "ledger"), nil
 }
+
+// spareThreads are enough for what agentd does while commands leave no task for new threads.
+const spareThreads = 24
 
 // boundMemory prefers a collection more to a page more: agentd shares the session's
 // memory. GOGC and GOMEMLIMIT hold when they are set.
