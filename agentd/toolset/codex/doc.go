@@ -8,4 +8,8 @@
 // things are let pass: null for a field that may be left out means that it was, and a
 // whole number may be written with a decimal point (250.0). Limits such as the shortest
 // yield time are the agent's: it keeps to them and says so in the result's notices.
+//
+// Beside the two tools there are the forms in which a command runs to its end: the tool
+// without write_stdin (ParseOneShot) and a run whose two streams are kept apart
+// (ParseBuffered).
 package codex

@@ -51,10 +51,7 @@ func exitOf(record *wire.ExitRecord) *exit {
 
 // RenderJSON gives the structured form: one JSON object without a line break.
 func RenderJSON(r *wire.ToolResult) ([]byte, error) {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(result{
+	return oneLine(result{
 		ChunkID:            r.GetChunkId(),
 		WallTimeSeconds:    r.GetWallTimeSeconds(),
 		ExitCode:           r.ExitCode,
@@ -64,10 +61,63 @@ func RenderJSON(r *wire.ToolResult) ([]byte, error) {
 		Notices:            r.GetNotices(),
 		Exit:               exitOf(r.GetExit()),
 	})
-	if err != nil {
-		return nil, fmt.Errorf("encoding the result of chunk %q: %w", r.GetChunkId(), err)
+}
+
+func oneLine(form any) ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(form); err != nil {
+		return nil, fmt.Errorf("encoding a result: %w", err)
 	}
 	return bytes.TrimRight(b.Bytes(), "\n"), nil
+}
+
+// buffered is the structured form of a buffered run.
+type buffered struct {
+	WallTimeSeconds float64 `json:"wall_time_seconds"`
+	ExitCode        int32   `json:"exit_code"`
+	TimedOut        bool    `json:"timed_out"`
+	Stdout          string  `json:"stdout"`
+	Stderr          string  `json:"stderr"`
+	// StdoutBytes and StderrBytes are what was written: more than is there was cut off.
+	StdoutBytes      uint64 `json:"stdout_bytes"`
+	StderrBytes      uint64 `json:"stderr_bytes"`
+	AggregatedOutput string `json:"aggregated_output"`
+	Exit             *exit  `json:"exit,omitempty"`
+}
+
+// RenderBufferedJSON gives the structured form of a buffered run. Bytes that are no UTF-8
+// become U+FFFD.
+func RenderBufferedJSON(r *wire.RunResponse) ([]byte, error) {
+	return oneLine(buffered{
+		WallTimeSeconds: r.GetWallTimeSeconds(), ExitCode: r.GetExit().GetExitCode(), TimedOut: timedOut(r),
+		Stdout: string(r.GetStdout()), Stderr: string(r.GetStderr()),
+		StdoutBytes: r.GetStdoutBytes(), StderrBytes: r.GetStderrBytes(),
+		AggregatedOutput: string(r.GetAggregate()), Exit: exitOf(r.GetExit()),
+	})
+}
+
+func timedOut(r *wire.RunResponse) bool {
+	return r.GetExit().GetReason() == wire.ExitReason_EXIT_REASON_TIMED_OUT
+}
+
+// RenderBufferedText gives the text of a buffered run that a model reads.
+func RenderBufferedText(r *wire.RunResponse) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Exit code: %d\nWall time: %.1f seconds\n", r.GetExit().GetExitCode(), r.GetWallTimeSeconds())
+	if written := r.GetStdoutBytes() + r.GetStderrBytes(); written > uint64(len(r.GetAggregate())) {
+		fmt.Fprintf(&b, "Notice: the command wrote %d bytes, of which this is the beginning of each stream\n", written)
+	}
+	if reason, special := exitReasons[r.GetExit().GetReason()]; special && !timedOut(r) {
+		fmt.Fprintf(&b, "Notice: %s\n", endText(reason.text, r.GetExit()))
+	}
+	b.WriteString("Output:\n")
+	if timedOut(r) {
+		fmt.Fprintf(&b, "command timed out: %s\n", r.GetExit().GetMessage())
+	}
+	b.WriteString(strings.ToValidUTF8(string(r.GetAggregate()), "\uFFFD"))
+	return b.String()
 }
 
 // RenderText gives the text that a model reads: a line for each thing that applies, then

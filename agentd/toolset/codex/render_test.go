@@ -63,6 +63,55 @@ func TestRender(t *testing.T) {
 	}
 }
 
+func TestRenderBuffered(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		result   *wire.RunResponse
+		wantJSON string
+		wantText string
+	}{
+		"Exited": {
+			reason: "Streams apart, and together for whoever reads the text.",
+			result: &wire.RunResponse{
+				WallTimeSeconds: 0.5, Stdout: []byte("<out>\n"), Stderr: []byte("err\n"), StdoutBytes: 6, StderrBytes: 4, Aggregate: []byte("<out>\nerr\n"),
+				Exit: &wire.ExitRecord{Reason: wire.ExitReason_EXIT_REASON_EXITED, ExitCode: 3},
+			},
+			wantJSON: `{"wall_time_seconds":0.5,"exit_code":3,"timed_out":false,"stdout":"<out>\n","stderr":"err\n","stdout_bytes":6,"stderr_bytes":4,"aggregated_output":"<out>\nerr\n"}`,
+			wantText: "Exit code: 3\nWall time: 0.5 seconds\nOutput:\n<out>\nerr\n",
+		},
+		"TimedOut": {
+			reason: "What was cut and what ended it are told.",
+			result: &wire.RunResponse{
+				WallTimeSeconds: 1, Stdout: []byte("ab"), StdoutBytes: 9, Aggregate: []byte("ab"),
+				Exit: &wire.ExitRecord{Reason: wire.ExitReason_EXIT_REASON_TIMED_OUT, ExitCode: 124, Signal: "SIGTERM", Message: "its timeout of 1s was over"},
+			},
+			wantJSON: `{"wall_time_seconds":1,"exit_code":124,"timed_out":true,"stdout":"ab","stderr":"","stdout_bytes":9,"stderr_bytes":0,"aggregated_output":"ab","exit":{"reason":"timed_out","signal":"SIGTERM","message":"its timeout of 1s was over"}}`,
+			wantText: "Exit code: 124\nWall time: 1.0 seconds\nNotice: the command wrote 9 bytes, of which this is the beginning of each stream\nOutput:\ncommand timed out: its timeout of 1s was over\nab",
+		},
+		"Killed": {
+			reason: "An end that was not the command's own is told.",
+			result: &wire.RunResponse{Exit: &wire.ExitRecord{Reason: wire.ExitReason_EXIT_REASON_SIGNALED, ExitCode: 137, Signal: "SIGKILL"}},
+			wantJSON: `{"wall_time_seconds":0,"exit_code":137,"timed_out":false,"stdout":"","stderr":"","stdout_bytes":0,"stderr_bytes":0,"aggregated_output":"",` +
+				`"exit":{"reason":"signaled","signal":"SIGKILL"}}`,
+			wantText: "Exit code: 137\nWall time: 0.0 seconds\nNotice: a signal ended the command (SIGKILL)\nOutput:\n",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := RenderBufferedJSON(tc.result)
+			if err != nil {
+				t.Fatalf("%s: RenderBufferedJSON: %v", tc.reason, err)
+			}
+			if diff := cmp.Diff(tc.wantJSON, string(got)); diff != "" {
+				t.Errorf("%s: JSON (-want +got):\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(tc.wantText, RenderBufferedText(tc.result)); diff != "" {
+				t.Errorf("%s: text (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
 func TestEveryEndHasAName(t *testing.T) {
 	for number, name := range wire.ExitReason_name {
 		reason := wire.ExitReason(number)
