@@ -100,7 +100,8 @@ func newRoot(version string, stdio Stdio) *cobra.Command {
 	root.SetOut(stdio.Out)
 	root.SetErr(stdio.Err)
 	p.kube.AddFlags(root.PersistentFlags())
-	root.AddCommand(p.newCreate(), p.newRun(), p.newExec(), p.newStdin(), p.newPs(), p.newStop(), p.newSignal(), p.newVersion())
+	root.AddCommand(p.newCreate(), p.newRun(), p.newExec(), p.newStdin(), p.newLogs(), p.newPs(),
+		p.newInterrupt(), p.newStop(), p.newSignal(), p.newVersion())
 	return root
 }
 

@@ -5,7 +5,8 @@
 // Exit codes. `run` exits with the command's own code: what its exit record says, 128 and
 // the signal's number after a signal, and a message on standard error when something other
 // than the command itself ended it. 254 means that no exit record could be had, so that
-// nothing is known about the command's end; detaching is one such case. 255 is an error of
+// nothing is known about the command's end; detaching is one such case, and so is `logs -f`
+// that did not come to the end of the output. 255 is an error of
 // the plugin or of the call, told in one line; every command uses it. A command may itself
 // exit with 254 or 255; then nothing is written to standard error by the plugin. A code
 // from the transport is never passed on.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,39 +83,119 @@ func (p *plugin) arguments(given string) ([]byte, error) {
 	return bytes.TrimSpace(data), nil
 }
 
+// The ways in which exec runs a command.
+const (
+	modeInteractive = "interactive"
+	modeOneShot     = "one-shot"
+	modeBuffered    = "buffered"
+)
+
 func (p *plugin) newExec() *cobra.Command {
 	f := &toolFlags{}
+	var mode string
 	cmd := &cobra.Command{
 		Use:   "exec SESSION JSON",
 		Short: "Make one exec_command call",
 		Long: `Make one exec_command call: the tool's JSON arguments in (- reads standard input, @FILE a
 file), its result out. Exits with 0 whatever the command's code is, with 255 when the call
-failed. With --local a command that still runs when the call is over is ended with it.`,
-		Example: `  kubectl execsession exec hello '{"cmd":"make test","yield_time_ms":1000}'`,
+failed. With --local a command that still runs when the call is over is ended with it.
+
+With --mode one-shot the call waits for the command's end, and timeout_ms (10000 when it is
+left out) bounds it; there is no tty, no yield_time_ms and no write_stdin. With --mode
+buffered it does the same and keeps the two streams apart.`,
+		Example: `  kubectl execsession exec hello '{"cmd":"make test","yield_time_ms":1000}'
+  kubectl execsession exec hello --mode buffered '{"cmd":"make test","timeout_ms":600000}'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains([]string{modeInteractive, modeOneShot, modeBuffered}, mode) {
+				return fmt.Errorf("--mode %q: must be %s, %s or %s", mode, modeInteractive, modeOneShot, modeBuffered)
+			}
 			session, arguments, err := f.parse(p, args)
 			if err != nil {
 				return err
 			}
-			request, err := codex.ParseExecCommand(arguments)
+			call, err := execCall(mode, arguments)
 			if err != nil {
 				return fmt.Errorf("exec_command: %w", err)
 			}
-			return p.callTool(cmd.Context(), f, session, request.YieldTimeMs, func(ctx context.Context, e *engine) (*wire.ToolResult, error) {
-				result, err := e.ExecCommand(ctx, request)
-				var lost *client.ConnectionError
-				if errors.As(err, &lost) && !lost.Dialing {
-					return nil, fmt.Errorf("%s: %w; the command may or may not run, see `ps`", e.name, err)
-				}
-				if err == nil && e.local != nil {
-					err = e.endWithCall(ctx, result)
-				}
-				return result, e.explain(err, result.GetSessionId())
-			})
+			return p.callTool(cmd.Context(), f, session, call)
 		},
 	}
 	f.addFlags(cmd)
+	cmd.Flags().StringVar(&mode, "mode", modeInteractive, "interactive, one-shot (to the end) or buffered (to the end, with the streams apart)")
 	return cmd
+}
+
+// toolCall is one call of a tool: how long the engine may take for it, and what gives its result.
+type toolCall struct {
+	wait time.Duration
+	do   func(context.Context, *engine) (renderer, error)
+}
+
+// renderer gives a result's two forms.
+type renderer struct {
+	json func() ([]byte, error)
+	text func() string
+}
+
+func renderTool(result *wire.ToolResult) renderer {
+	return renderer{
+		json: func() ([]byte, error) { return codex.RenderJSON(result) },
+		text: func() string { return codex.RenderText(result) },
+	}
+}
+
+func execCall(mode string, arguments []byte) (toolCall, error) {
+	if mode == modeBuffered {
+		request, err := codex.ParseBuffered(arguments)
+		return toolCall{wait: lifetime(request.GetCommand(), request.GetUserShell()), do: func(ctx context.Context, e *engine) (renderer, error) {
+			result, err := e.RunBuffered(ctx, request)
+			return renderer{
+				json: func() ([]byte, error) { return codex.RenderBufferedJSON(result) },
+				text: func() string { return codex.RenderBufferedText(result) },
+			}, e.lostCommand(err)
+		}}, err
+	}
+	parse := codex.ParseExecCommand
+	if mode == modeOneShot {
+		parse = codex.ParseOneShot
+	}
+	request, err := parse(arguments)
+	wait := yieldTime(request.GetYieldTimeMs())
+	if mode == modeOneShot {
+		wait = lifetime(request.GetCommand(), false)
+	}
+	return toolCall{wait: wait, do: func(ctx context.Context, e *engine) (renderer, error) {
+		result, err := e.ExecCommand(ctx, request)
+		err = e.lostCommand(err)
+		if err == nil && e.local != nil {
+			err = e.endWithCall(ctx, result)
+		}
+		return renderTool(result), err
+	}}, err
+}
+
+// lostCommand says of a broken connection what it may have left.
+func (e *engine) lostCommand(err error) error {
+	var lost *client.ConnectionError
+	if errors.As(err, &lost) && !lost.Dialing {
+		return fmt.Errorf("%s: %w; the command may or may not run, see `ps`", e.name, err)
+	}
+	return e.explain(err, 0)
+}
+
+func yieldTime(ms int64) time.Duration {
+	return time.Duration(min(ms, longestYield.Milliseconds())) * time.Millisecond
+}
+
+// lifetime is how long a command that runs to its end may live; the agent's defaults are known.
+func lifetime(command *wire.Command, userShell bool) time.Duration {
+	switch {
+	case command.GetTimeout() != nil:
+		return command.GetTimeout().AsDuration()
+	case userShell:
+		return time.Hour
+	}
+	return 10 * time.Second
 }
 
 func (p *plugin) newStdin() *cobra.Command {
@@ -138,9 +219,12 @@ whatever the command's code is, with 255 when the call failed.`,
 			if err != nil {
 				return fmt.Errorf("write_stdin: %w", err)
 			}
-			return p.callTool(cmd.Context(), f, session, request.YieldTimeMs, func(ctx context.Context, e *engine) (*wire.ToolResult, error) {
-				result, err := e.WriteStdin(ctx, request)
-				return result, e.explain(err, request.GetSessionId())
+			return p.callTool(cmd.Context(), f, session, toolCall{
+				wait: yieldTime(request.GetYieldTimeMs()),
+				do: func(ctx context.Context, e *engine) (renderer, error) {
+					result, err := e.WriteStdin(ctx, request)
+					return renderTool(result), e.explain(err, request.GetSessionId())
+				},
 			})
 		},
 	}
@@ -148,11 +232,8 @@ whatever the command's code is, with 255 when the call failed.`,
 	return cmd
 }
 
-// callTool makes one call within its yield time and prints the result.
-func (p *plugin) callTool(
-	ctx context.Context, f *toolFlags, session string, yieldMs *int64,
-	call func(context.Context, *engine) (*wire.ToolResult, error),
-) (err error) {
+// callTool makes one call and prints the result.
+func (p *plugin) callTool(ctx context.Context, f *toolFlags, session string, call toolCall) (err error) {
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	e, err := p.open(ctx, &f.place, session)
@@ -164,18 +245,14 @@ func (p *plugin) callTool(
 			err = closing
 		}
 	}()
-	yield := time.Duration(0)
-	if yieldMs != nil {
-		yield = time.Duration(min(*yieldMs, longestYield.Milliseconds())) * time.Millisecond
-	}
-	ctx, cancel := context.WithTimeout(ctx, max(yield, callSlack)+callSlack)
+	ctx, cancel := context.WithTimeout(ctx, max(call.wait, callSlack)+callSlack)
 	defer cancel()
-	result, err := call(ctx, e)
+	result, err := call.do(ctx, e)
 	if errors.Is(err, context.Canceled) {
-		return errors.New("interrupted: the wait ended, and what runs keeps running")
+		return errors.New("interrupted: the wait ended; a command that was not to run to its end keeps running")
 	}
 	if err != nil {
-		return err
+		return codex.Explain(err)
 	}
 	return p.printResult(result, f.output)
 }
@@ -184,12 +261,12 @@ func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 }
 
-func (p *plugin) printResult(result *wire.ToolResult, format string) error {
+func (p *plugin) printResult(result renderer, format string) error {
 	if format == "text" {
-		_, err := fmt.Fprintln(p.Out, strings.TrimSuffix(codex.RenderText(result), "\n"))
+		_, err := fmt.Fprintln(p.Out, strings.TrimSuffix(result.text(), "\n"))
 		return err
 	}
-	rendered, err := codex.RenderJSON(result)
+	rendered, err := result.json()
 	if err != nil {
 		return err
 	}

@@ -10,45 +10,63 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"execsession.dev/agentd/client"
 	"execsession.dev/agentd/wire"
 )
 
+// stopFlags are the flags of stop.
+type stopFlags struct {
+	place
+	all, agent bool
+	grace      time.Duration
+	// given is grace, nil when it was left out.
+	given *time.Duration
+}
+
 func (p *plugin) newStop() *cobra.Command {
-	var at place
-	var all bool
-	var grace time.Duration
+	f := &stopFlags{}
 	cmd := &cobra.Command{
-		Use:   "stop SESSION (PROCESS | --all)",
+		Use:   "stop SESSION (PROCESS | --all | --agent)",
 		Short: "End a command and all its descendants",
-		Long:  "End a command and all its descendants: ask, wait the grace time, kill.",
+		Long: `End a command and all its descendants: ask, wait the grace time, kill.
+
+--all ends every command, and what ended ones left behind. --agent ends the agentd that
+serves --socket with everything that it runs; in a cluster a session ends with its object.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var given *time.Duration
 			if cmd.Flags().Changed("grace") {
-				given = &grace
+				f.given = &f.grace
 			}
-			if grace < 0 || grace >= listWait {
-				return fmt.Errorf("--grace %s: must be from 0 to less than %s", grace, listWait)
+			if f.grace < 0 || f.grace >= listWait {
+				return fmt.Errorf("--grace %s: must be from 0 to less than %s", f.grace, listWait)
 			}
-			return p.withEngine(cmd.Context(), &at, args, func(ctx context.Context, e *engine, rest []string) error {
-				if all && len(rest) == 0 {
-					return p.stopAll(ctx, e, given)
-				}
-				if all || len(rest) != 1 {
-					return errors.New("want one PROCESS, or --all instead")
-				}
-				process, err := processID(rest[0])
-				if err != nil {
-					return err
-				}
-				return e.explain(p.stop(ctx, e, process, given), process)
+			return p.withEngine(cmd.Context(), &f.place, args, func(ctx context.Context, e *engine, rest []string) error {
+				return p.stopAny(ctx, e, f, rest)
 			})
 		},
 	}
-	at.addFlags(cmd)
-	cmd.Flags().BoolVar(&all, "all", false, "end every command that runs")
-	cmd.Flags().DurationVar(&grace, "grace", 0, "the time between asking and killing; left out, the engine's own")
+	f.addFlags(cmd)
+	cmd.Flags().BoolVar(&f.all, "all", false, "end every command that runs")
+	cmd.Flags().BoolVar(&f.agent, "agent", false, "end agentd itself; only with --socket")
+	cmd.Flags().DurationVar(&f.grace, "grace", 0, "the time between asking and killing; left out, the engine's own")
 	return cmd
+}
+
+func (p *plugin) stopAny(ctx context.Context, e *engine, f *stopFlags, rest []string) error {
+	if f.all && f.agent || (f.all || f.agent) && len(rest) > 0 || !f.all && !f.agent && len(rest) != 1 {
+		return errors.New("want one of PROCESS, --all and --agent")
+	}
+	switch {
+	case f.agent && f.given != nil:
+		return errors.New("--grace is not for --agent: its commands end in the agent's own time")
+	case f.agent:
+		return p.stopAgent(ctx, e)
+	case f.all:
+		return p.stopAll(ctx, e, f.given)
+	}
+	process, err := processID(rest[0])
+	if err != nil {
+		return err
+	}
+	return e.explain(p.stop(ctx, e, process, f.given), process)
 }
 
 func processID(text string) (int32, error) {
@@ -73,22 +91,24 @@ func (p *plugin) stop(ctx context.Context, e *engine, process int32, grace *time
 	return err
 }
 
-// stopAll goes on after an error and tells all of them. A process that ended between the
-// list and its turn is no error.
 func (p *plugin) stopAll(ctx context.Context, e *engine, grace *time.Duration) error {
-	processes, err := e.ListProcesses(ctx)
+	stopped, err := e.StopAll(ctx, grace)
 	if err != nil {
 		return e.explain(err, 0)
 	}
-	var problems []error
-	for _, process := range processes {
-		if process.GetExit() != nil && process.GetDescendants() == 0 {
-			continue
-		}
-		err := p.stop(ctx, e, process.GetId(), grace)
-		if err != nil && client.Reason(err) != wire.ReasonUnknownProcess {
-			problems = append(problems, fmt.Errorf("process %d: %w", process.GetId(), e.explain(err, process.GetId())))
+	for _, process := range stopped {
+		if _, err := fmt.Fprintf(p.Out, "process %d stopped: %s\n", process.GetId(), statusOf(lineOf(process))); err != nil {
+			return err
 		}
 	}
-	return errors.Join(problems...)
+	return nil
+}
+
+func (p *plugin) stopAgent(ctx context.Context, e *engine) error {
+	answer, err := e.Shutdown(ctx)
+	if err != nil {
+		return e.explain(err, 0)
+	}
+	_, err = fmt.Fprintf(p.Out, "%s ended, and with it %d commands that ran\n", e.name, answer.GetRunningProcesses())
+	return err
 }
