@@ -102,6 +102,11 @@ func TestEnding(t *testing.T) {
 			"A command that was stopped may still exit with 0, which is no success.",
 			&wire.ExitRecord{Reason: wire.ExitReason_EXIT_REASON_STOPPED}, exitNoRecord, "stopped on request",
 		},
+		"Lost": {
+			"After a kill of agentd nobody knows the code.",
+			&wire.ExitRecord{Reason: wire.ExitReason_EXIT_REASON_ENGINE_STOPPED, ExitCode: -1, Message: "agentd was killed while the command ran"}, exitNoRecord, "agentd was killed",
+		},
+		"CodeNotKnown": {"Nor is this one.", &wire.ExitRecord{Reason: wire.ExitReason_EXIT_REASON_EXITED, ExitCode: -1, Message: "no such child"}, exitNoRecord, "no such child"},
 		"Unknown": {"A newer agent's reason is no success.", &wire.ExitRecord{Reason: 99}, exitNoRecord, "99"},
 		"Missing": {"An empty record is no success.", nil, exitNoRecord, ""},
 	}

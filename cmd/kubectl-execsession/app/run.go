@@ -186,6 +186,9 @@ func ending(record *wire.ExitRecord) error {
 		if code == 0 && record.GetReason() == wire.ExitReason_EXIT_REASON_EXITED {
 			return nil
 		}
+		if code < 0 {
+			return &codeError{exitNoRecord, fmt.Errorf("the command's exit code is not known: %s", record.GetMessage())}
+		}
 		if code == 0 {
 			return &codeError{exitNoRecord, fmt.Errorf("the command ended in a way that this version does not know: %v", record.GetReason())}
 		}
@@ -202,7 +205,8 @@ func ending(record *wire.ExitRecord) error {
 	if record.GetSignal() != "" {
 		reason += " (" + record.GetSignal() + ")"
 	}
-	if code == 0 {
+	if code <= 0 {
+		// Negative is a code that nobody knows, as after a kill of agentd.
 		code = exitNoRecord
 	}
 	return &codeError{code, errors.New(reason)}
