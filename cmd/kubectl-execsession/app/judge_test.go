@@ -107,8 +107,8 @@ func TestEnding(t *testing.T) {
 			&wire.ExitRecord{Reason: wire.ExitReason_EXIT_REASON_ENGINE_STOPPED, ExitCode: -1, Message: "agentd was killed while the command ran"}, exitNoRecord, "agentd was killed",
 		},
 		"CodeNotKnown": {"Nor is this one.", &wire.ExitRecord{Reason: wire.ExitReason_EXIT_REASON_EXITED, ExitCode: -1, Message: "no such child"}, exitNoRecord, "no such child"},
-		"Unknown": {"A newer agent's reason is no success.", &wire.ExitRecord{Reason: 99}, exitNoRecord, "99"},
-		"Missing": {"An empty record is no success.", nil, exitNoRecord, ""},
+		"Unknown":      {"A newer agent's reason is no success.", &wire.ExitRecord{Reason: 99}, exitNoRecord, "99"},
+		"Missing":      {"An empty record is no success.", nil, exitNoRecord, ""},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
