@@ -7,7 +7,7 @@
 //	                                     |                                  | StartFunc
 //	config folder --watch--> policy -----+---- gate --> launcher (sandbox) -+--> process
 //	                            \                                           |
-//	                             +--------- reporter (ledger) <--- starts, exits
+//	                             +--------- reporter (ledger) <--- starts, exits ---> journal --> the next agentd
 //
 // # Invariants
 //
@@ -20,6 +20,8 @@
 //   - Commands that run keep running, and keep the policy that they started under.
 //   - No call changes the policy. A peer that got past the check has no more rights than
 //     a command that it could have started.
+//   - What an agentd that was killed had told, its successor does not deny: starts and ends are journaled before they are
+//     told, and a command whose end nobody saw gets a record that says so. See docs/design/journal.md.
 //   - Standard output holds ledger records and nothing else. A reader of it that stalls
 //     never makes a command wait.
 package agentd

@@ -20,6 +20,9 @@
 //     never loses a process. Ending a wait does not end the process.
 //   - A command that could not be started is an error (StartError), never an exit code,
 //     on a terminal and on pipes alike.
+//   - Whoever is told a start or an end finds it in the journal, if there is one: an engine that follows one that was
+//     killed tells the same (Restore).
+//   - What leaves memory goes to a file or is a counted gap, and no failure of a disk is a failure of the command.
 //   - The exit record is written once, from what the kernel said about the process. It
 //     exists as soon as the process ended and the bytes that were in its pipes by then
 //     are in the log. What a surviving descendant writes later is still readable.
