@@ -337,3 +337,23 @@ func innerMain() int {
 	}
 	return 0
 }
+
+// BenchmarkRefusedCall is what a program waits for a refusal, from the filter alone and from the supervisor.
+func BenchmarkRefusedCall(b *testing.B) {
+	requireDenials(b)
+	s := newStage(b, true)
+	launcher := newTestLauncher(b, s)
+	flood := func(b *testing.B, start startFunc) {
+		b.Helper()
+		environment := []string{roleVariable + "=" + roleFlood, "CALLS=" + itoa(b.N), raceOptions}
+		pid, err := start(s.binary, []string{s.binary}, &syscall.ProcAttr{Env: environment, Files: []uintptr{0, 1, 2}})
+		check(b, err)
+		wait(b, pid)
+	}
+	b.Run("filter", func(b *testing.B) { flood(b, launcher.Start) })
+	b.Run("supervisor", func(b *testing.B) {
+		flood(b, func(argv0 string, argv []string, attr *syscall.ProcAttr) (int, error) {
+			return launcher.StartWatched(argv0, argv, attr, Watch{OnDenial: func(Denial) {}})
+		})
+	})
+}

@@ -104,7 +104,7 @@ func (t *threads) run(s start, supervised bool, c confine) {
 			reserve.used()
 			return
 		}
-		if err != syscall.EAGAIN { //nolint:errorlint // ForkExec returns the kernel's bare answer
+		if err != syscall.EAGAIN { // ForkExec returns the kernel's bare answer
 			s.result <- started{listener: -1, err: err}
 			break
 		}
