@@ -174,9 +174,13 @@ func (r *reporter) status() ledger.Record {
 	return record
 }
 
+// calmAfter is how long nothing has to change before memory is given back.
+const calmAfter = 20 * time.Second
+
 // run writes status records until ctx ends: on a change, but not more often than the
 // cadence allows, the last change never lost; and as a heartbeat.
 func (r *reporter) run(ctx context.Context) {
+	changed := true
 	for {
 		// What changed until now is in the record that is written now.
 		select {
@@ -187,30 +191,37 @@ func (r *reporter) run(ctx context.Context) {
 		if wait(ctx, r.cadence.least, nil) == waitCancelled {
 			return
 		}
-		period, busy := r.heartbeat()
-		switch wait(ctx, period, r.dirty) {
-		case waitCancelled:
-			return
-		case waitOver:
-			if !busy {
-				// At rest nothing else gives memory back to the node.
+		period := r.heartbeat()
+		calm := min(calmAfter, period)
+		end := wait(ctx, calm, r.dirty)
+		if end == waitOver {
+			if changed {
+				// Nothing else gives the memory of busy times back to the node.
 				debug.FreeOSMemory()
 			}
+			changed = false
+			end = wait(ctx, period-calm, r.dirty)
+		}
+		switch end {
+		case waitCancelled:
+			return
 		case waitEarly:
+			changed = true
+		case waitOver:
 		}
 	}
 }
 
 // heartbeat is the time to the next one, spread so that the agents of a node do not beat as one.
-func (r *reporter) heartbeat() (period time.Duration, busy bool) {
+func (r *reporter) heartbeat() time.Duration {
 	r.mu.Lock()
-	busy = r.running > 0
+	busy := r.running > 0
 	r.mu.Unlock()
-	period = r.cadence.rest
+	period := r.cadence.rest
 	if busy {
 		period = r.cadence.busy
 	}
-	return period - time.Duration(rand.Int64N(int64(period)/8+1)), busy //nolint:gosec // jitter needs no secret
+	return period - time.Duration(rand.Int64N(int64(period)/8+1)) //nolint:gosec // jitter needs no secret
 }
 
 // waitEnd says what ended a wait.

@@ -89,14 +89,15 @@ func TestImportsPointDown(t *testing.T) {
 	allowed := map[string][]string{
 		"unifiedexec":      {},
 		"sandbox":          {},
+		"sandbox/egress":   {},
 		"approval":         {},
 		"agentd/wire":      {},
 		"agentd/ledger":    {},
-		"agentd/config":    {"sandbox", "approval"},
+		"agentd/config":    {"sandbox", "sandbox/egress", "approval"},
 		"agentd/client":    {"agentd/wire"},
 		"api/v1alpha1":     {},
 		"agentd/podstream": {},
-		"agentd":           {"agentd/wire", "agentd/config", "agentd/ledger", "unifiedexec", "sandbox", "approval"},
+		"agentd":           {"agentd/wire", "agentd/config", "agentd/ledger", "unifiedexec", "sandbox", "sandbox/egress", "approval"},
 	}
 	seen := map[string]bool{}
 	for _, p := range list(t, "./...") {
