@@ -40,3 +40,6 @@ func DefaultPolicy() Policy {
 func DefaultShell() Shell {
 	return Shell{Login: LoginAllowed, Persistence: PersistenceNone}
 }
+
+// Validate returns a *FieldError for the first value that is not acceptable.
+func (s Shell) Validate() error { return s.validate("shell.") }

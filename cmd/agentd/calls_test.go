@@ -149,23 +149,26 @@ func TestLocalCallErrors(t *testing.T) {
 		err    error
 		reason string
 	}{
-		"OneShotYield":    {execute(&wire.ExecCommandRequest{Command: script("true"), OneShot: true, YieldTimeMs: new(int64(1))}), ":yield_time_ms"},
-		"OneShotTTY":      {execute(&wire.ExecCommandRequest{Command: tty, OneShot: true}), ":tty"},
-		"OneShotOpen":     {execute(&wire.ExecCommandRequest{Command: open, OneShot: true}), ":stdin"},
-		"RunTTY":          {run(&wire.RunRequest{Command: tty}), ":tty"},
-		"RunOpen":         {run(&wire.RunRequest{Command: open}), ":stdin"},
-		"RunTooMuch":      {run(&wire.RunRequest{StreamBytes: new(int64(5 << 20))}), ":stream_bytes"},
-		"RunNothing":      {run(&wire.RunRequest{StreamBytes: new(int64(0))}), ":stream_bytes"},
-		"RunAggregate":    {run(&wire.RunRequest{AggregateBytes: new(int64(-1))}), ":aggregate_bytes"},
-		"RunEnvironment":  {run(&wire.RunRequest{EnvironmentId: "other"}), ":environment_id"},
-		"RunEscalated":    {run(&wire.RunRequest{SandboxPermissions: "require_escalated"}), wire.ReasonPermissionDenied},
-		"RunJustified":    {run(&wire.RunRequest{Justification: "because"}), ":justification"},
-		"InputUnnamed":    {attach(unnamed, input(0, "x", false)), ":input"},
-		"InputHole":       {attach(start, input(0, "x", false), input(2, "z", false)), ":input.offset"},
-		"InputAfterEnd":   {attach(start, input(0, "x", true), input(1, "y", false)), ":input.data"},
-		"InputIDTooLong":  {attach(long), ":input_id"},
-		"WaitAndDoNot":    {attach(&wire.AttachRequest{Message: &wire.AttachRequest_Open{Open: &wire.AttachOpen{NoFollow: true, UntilClosed: true}}}), ":open.until_closed"},
-		"StopAllNegative": {func() error { _, err := l.StopAll(t.Context(), &wire.StopAllRequest{Grace: durationpb.New(-1)}); return err }(), ":grace"},
+		"OneShotYield":   {execute(&wire.ExecCommandRequest{Command: script("true"), OneShot: true, YieldTimeMs: new(int64(1))}), ":yield_time_ms"},
+		"OneShotTTY":     {execute(&wire.ExecCommandRequest{Command: tty, OneShot: true}), ":tty"},
+		"OneShotOpen":    {execute(&wire.ExecCommandRequest{Command: open, OneShot: true}), ":stdin"},
+		"RunTTY":         {run(&wire.RunRequest{Command: tty}), ":tty"},
+		"RunOpen":        {run(&wire.RunRequest{Command: open}), ":stdin"},
+		"RunTooMuch":     {run(&wire.RunRequest{StreamBytes: new(int64(5 << 20))}), ":stream_bytes"},
+		"RunNothing":     {run(&wire.RunRequest{StreamBytes: new(int64(0))}), ":stream_bytes"},
+		"RunAggregate":   {run(&wire.RunRequest{AggregateBytes: new(int64(-1))}), ":aggregate_bytes"},
+		"RunEnvironment": {run(&wire.RunRequest{EnvironmentId: "other"}), ":environment_id"},
+		"RunEscalated":   {run(&wire.RunRequest{SandboxPermissions: "require_escalated"}), wire.ReasonPermissionDenied},
+		"RunJustified":   {run(&wire.RunRequest{Justification: "because"}), ":justification"},
+		"InputUnnamed":   {attach(unnamed, input(0, "x", false)), ":input"},
+		"InputHole":      {attach(start, input(0, "x", false), input(2, "z", false)), ":input.offset"},
+		"InputAfterEnd":  {attach(start, input(0, "x", true), input(1, "y", false)), ":input.data"},
+		"InputIDTooLong": {attach(long), ":input_id"},
+		"WaitAndDoNot":   {attach(&wire.AttachRequest{Message: &wire.AttachRequest_Open{Open: &wire.AttachOpen{NoFollow: true, UntilClosed: true}}}), ":open.until_closed"},
+		"StopAllNegative": {func() error {
+			_, err := l.StopAll(t.Context(), &wire.StopAllRequest{Grace: durationpb.New(-1)})
+			return err
+		}(), ":grace"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

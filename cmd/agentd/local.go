@@ -52,7 +52,7 @@ func serveLocal(ctx context.Context, cfg serveConfig, log *slog.Logger) (err err
 	defer func() { err = errors.Join(err, removeTemp()) }()
 	agentConfig := agentd.Config{
 		Workspace: workspace, TempDir: temp, Writable: []string{temp}, Hidden: hidden,
-		Policy: policy, Shell: config.DefaultShell(),
+		Policy: policy, Shell: cfg.Shell,
 		Ledger: records, ReapOrphans: true, StopGrace: cfg.StopGrace, Log: log,
 	}
 	if len(hidden) > 0 {

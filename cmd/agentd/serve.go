@@ -31,6 +31,7 @@ type serveConfig struct {
 	Local      bool
 	Stdio      bool
 	PolicyFile string
+	Shell      config.Shell
 	Ledger     string
 	// Both.
 	Workspace  string
@@ -89,6 +90,9 @@ at: then the operator wrote the command line, and the environment is the image's
 	f.BoolVar(&cfg.Local, "local", false, "run on this machine, without an operator")
 	f.BoolVar(&cfg.Stdio, "stdio", false, "with --local: serve standard input and output instead of a socket")
 	f.StringVar(&cfg.PolicyFile, "policy", "", "with --local: a file with the policy, JSON")
+	f.StringVar(&cfg.Shell.Path, "shell", "", "with --local: the shell that runs scripts, a path; left out, the user's")
+	f.StringVar(&cfg.Shell.Login, "shell-login", config.LoginAllowed, "with --local: whether scripts may run in a login shell, Allowed or Forbidden")
+	f.StringVar(&cfg.Shell.Persistence, "shell-persistence", config.PersistenceNone, "with --local: what a script leaves for the next one, None or Environment (folder, variables, functions, aliases, options)")
 	f.StringVar(&cfg.Ledger, "ledger", "", "with --local: a file that records are appended to")
 	return cmd
 }
@@ -126,7 +130,10 @@ func (c *serveConfig) check(socketGiven bool) error {
 	for _, f := range []struct {
 		flag  string
 		given bool
-	}{{"stdio", c.Stdio}, {"policy", c.PolicyFile != ""}, {"ledger", c.Ledger != ""}} {
+	}{
+		{"stdio", c.Stdio}, {"policy", c.PolicyFile != ""}, {"ledger", c.Ledger != ""}, {"shell", c.Shell.Path != ""},
+		{"shell-login", c.Shell.Login != config.LoginAllowed}, {"shell-persistence", c.Shell.Persistence != config.PersistenceNone},
+	} {
 		if f.given {
 			return fmt.Errorf("--%s needs --local", f.flag)
 		}
@@ -141,6 +148,9 @@ func (c *serveConfig) checkLocal(socketGiven bool) error {
 		if f.value != "" {
 			return fmt.Errorf("--%s does not go with --local: nobody signs documents there", f.flag)
 		}
+	}
+	if err := c.Shell.Validate(); err != nil {
+		return fmt.Errorf("--shell, --shell-login, --shell-persistence: %w", err)
 	}
 	if c.Stdio == socketGiven {
 		return errors.New("--local needs one of --stdio and --socket")
