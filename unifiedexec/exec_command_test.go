@@ -93,6 +93,22 @@ func TestClampsAreTold(t *testing.T) {
 	}
 }
 
+// The budget of a poll is bounded by the same limit as that of the first call.
+func TestClampsOfAPollAreTold(t *testing.T) {
+	e := newEngine(t, Config{Settings: Settings{Limits: Limits{MaxOutputTokens: 10}}})
+	id := exec(t, e, Command{Script: "read go; seq 1 1000", Stdin: StdinOpen}, 250).ProcessID
+	r, err := e.WriteStdin(testContext(t), WriteStdinRequest{ProcessID: id, Chars: "go\n", YieldTimeMS: ms(30_000), MaxOutputTokens: ms(11)})
+	if err != nil || r.Exit == nil {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if got := strings.Join(r.Notices, "; "); got != "max_output_tokens 11 was changed to 10, the most that is allowed" {
+		t.Errorf("notices %q", got)
+	}
+	if !strings.HasPrefix(r.Output, "Warning: truncated output") || len(r.Output) > 200 {
+		t.Errorf("output %q", r.Output)
+	}
+}
+
 // A shell session keeps its variables between calls, and two sessions know nothing of each other.
 func TestShellSessionsKeepTheirState(t *testing.T) {
 	e := newEngine(t, Config{})

@@ -99,7 +99,7 @@ func TestFeedFromManySides(t *testing.T) {
 	const size = 1 << 20
 	data := make([]byte, size)
 	for i := range data {
-		data[i] = byte(rand.N(256)) //nolint:gosec // bytes to tell apart
+		data[i] = byte(rand.N(256))
 	}
 	p := start(t, e, Command{Script: "cat", Stdin: StdinOpen})
 	var senders sync.WaitGroup
@@ -107,13 +107,13 @@ func TestFeedFromManySides(t *testing.T) {
 		senders.Go(func() {
 			f := p.Feed("client")
 			for at := 0; at < size; {
-				n := min(1+rand.N(20_000), size-at) //nolint:gosec // pieces to cut
+				n := min(1+rand.N(20_000), size-at)
 				if err := f.Put(testContext(t), uint64(at), bytes.Clone(data[at:at+n]), at+n == size); err != nil {
 					t.Error(err)
 					return
 				}
-				if at += n; rand.N(4) == 0 { //nolint:gosec // when to go back
-					at -= rand.N(n + 1) //nolint:gosec // how far
+				if at += n; rand.N(4) == 0 {
+					at -= rand.N(n + 1)
 				}
 			}
 		})

@@ -333,22 +333,29 @@ func (in *input) giveUp(p *piece) {
 // awaitRoom waits while too much is queued.
 func (in *input) awaitRoom(ctx context.Context) error {
 	for {
-		in.mu.Lock()
-		if in.bytes < maxQueuedInput || in.err != nil {
-			in.mu.Unlock()
+		room := in.full()
+		if room == nil {
 			return nil
 		}
-		if in.room == nil {
-			in.room = make(chan struct{})
-		}
-		room := in.room
-		in.mu.Unlock()
 		select {
 		case <-room:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+}
+
+// full returns what is closed when there is room again, or nil when there is.
+func (in *input) full() <-chan struct{} {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.bytes < maxQueuedInput || in.err != nil {
+		return nil
+	}
+	if in.room == nil {
+		in.room = make(chan struct{})
+	}
+	return in.room
 }
 
 func (in *input) makeRoomLocked() {
@@ -393,8 +400,7 @@ func (in *input) watchKeyLocked() {
 
 // keyLocked finds the last interrupt key that is queued, or -1.
 func (in *input) keyLocked() (at, offset int) {
-	for i := len(in.queue) - 1; i >= 0; i-- {
-		p := in.queue[i]
+	for i, p := range slices.Backward(in.queue) {
 		if k := bytes.LastIndexByte(p.data, interruptByte); k >= p.written {
 			return i, k
 		}

@@ -147,6 +147,59 @@ func TestSnapshotThatCannotBeTaken(t *testing.T) {
 	}
 }
 
+// settled runs a script until its output is what a snapshot makes of it.
+func settled(t *testing.T, e *Engine, c Command, want string) {
+	t.Helper()
+	var r Result
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if r = exec(t, e, c, 30_000); r.Output == want {
+			return
+		}
+	}
+	t.Fatalf("%q, want %q", r.Output, want)
+}
+
+// The shell whose start-up files are captured reads nobody's input.
+func TestSnapshotShellReadsNothing(t *testing.T) {
+	home := t.TempDir()
+	writeProfile(t, home, "read -r line; export GOT=\"<$line>\"\n")
+	e := newEngine(t, Config{Settings: Settings{Home: home, Shell: ShellSettings{Path: "/bin/bash", Snapshot: true, Login: LoginAllowed}}})
+	c := Command{Script: "echo $GOT", Stdin: StdinData, StdinData: []byte("mine\n")}
+	if r := exec(t, e, c, 30_000); r.Output != "<mine>\n" {
+		t.Fatalf("a true login: %q", r.Output)
+	}
+	settled(t, e, c, "<>\n")
+}
+
+// Start-up files that hang are given up, and whatever they started with them; logins then are true ones.
+func TestSnapshotShellThatHangs(t *testing.T) {
+	home := t.TempDir()
+	writeProfile(t, home, "export FROM=profile; case $BASH_EXECUTION_STRING in *compgen*) echo hangs >$HOME/hangs; sleep "+nap+";; esac\n")
+	e := newEngine(t, Config{StopGrace: 100 * time.Millisecond, Settings: Settings{Home: home, Shell: ShellSettings{Path: "/bin/bash", Snapshot: true, Login: LoginAllowed}}})
+	exec(t, e, Command{Script: "true"}, 30_000)
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		_, err := os.Stat(filepath.Join(home, "hangs"))
+		if err == nil && len(running(t, "sleep NAP")) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%v; %v still run", err, running(t, "sleep NAP"))
+		}
+	}
+	if r := exec(t, e, Command{Script: "echo $FROM"}, 30_000); r.Output != "profile\n" {
+		t.Errorf("%q", r.Output)
+	}
+}
+
+// Variables that no shell can name do not spoil what is captured.
+func TestSnapshotWithOddNames(t *testing.T) {
+	home := t.TempDir()
+	writeProfile(t, home, "echo chatter; export FROM=profile\n")
+	environ := append(os.Environ(), "ODD-NAME=1", "1DIGIT=2", "WITH.DOT=3")
+	e := newEngine(t, Config{Environ: environ, Settings: Settings{Home: home, Shell: ShellSettings{Path: "/bin/bash", Snapshot: true, Login: LoginAllowed}}})
+	settled(t, e, Command{Script: "echo $FROM"}, "profile\n")
+}
+
 func TestParseShellState(t *testing.T) {
 	const sep = "S"
 	whole := "chatter\nS\n/dir\nS\nA\nB\n\nS\nshopt -s extglob\nshopt -u login_shell\n\nS\ndeclare -x A=\"1\"\n\nS\nf ()\n{ :; }\n\nS\nset -o pipefail\nset -o noexec\n\nS\n"

@@ -85,7 +85,7 @@ func (f *fragile) connect(ctx context.Context) (net.Conn, error) {
 	// The first hundred bytes are the connection's own opening.
 	return &fragileConn{
 		Conn: conn, of: f,
-		up: 200 + rand.Int64N(f.most), down: 200 + rand.Int64N(f.most), //nolint:gosec // where to break
+		up: 200 + rand.Int64N(f.most), down: 200 + rand.Int64N(f.most),
 	}, nil
 }
 
@@ -109,7 +109,7 @@ func (c *fragileConn) spend(allowance *int64, n int) int {
 	if *allowance -= int64(n); *allowance <= 0 {
 		c.broken = true
 		c.of.breaks.Add(1)
-		time.AfterFunc(rand.N(20*time.Millisecond), func() { _ = c.Close() }) //nolint:gosec // how long nobody notices
+		time.AfterFunc(rand.N(20*time.Millisecond), func() { _ = c.Close() })
 	}
 	return int(pass)
 }
@@ -138,7 +138,7 @@ func (c *fragileConn) Read(p []byte) (int, error) {
 func randomBytes(n int) []byte {
 	data := make([]byte, n)
 	for i := range data {
-		data[i] = byte(rand.N(256)) //nolint:gosec // bytes to tell apart
+		data[i] = byte(rand.N(256))
 	}
 	return data
 }
@@ -147,10 +147,10 @@ func randomBytes(n int) []byte {
 type unevenReader struct{ from io.Reader }
 
 func (r unevenReader) Read(p []byte) (int, error) {
-	if rand.N(20) == 0 { //nolint:gosec // when to pause
-		time.Sleep(rand.N(5 * time.Millisecond)) //nolint:gosec // how long
+	if rand.N(20) == 0 {
+		time.Sleep(rand.N(5 * time.Millisecond))
 	}
-	return r.from.Read(p[:1+rand.N(len(p))]) //nolint:gosec // how much
+	return r.from.Read(p[:1+rand.N(len(p))])
 }
 
 // gate lets nothing be read before something was written.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -259,6 +260,58 @@ func TestLocalEndings(t *testing.T) {
 	}
 }
 
+// The ledger tells each start and each end once, however a command ends and whoever waits for it.
+func TestLocalLedgerTellsEachStartAndEndOnce(t *testing.T) {
+	l := startLocal(t)
+	execute(t, l, script("true"))
+	background, err := l.ExecCommand(t.Context(), &wire.ExecCommandRequest{Command: script("sleep 1"), YieldTimeMs: new(int64(250))})
+	if err != nil || background.SessionId == nil {
+		t.Fatalf("%v, %v", background, err)
+	}
+	fed := script("cat")
+	fed.Tty = true
+	dies, err := l.ExecCommand(t.Context(), &wire.ExecCommandRequest{Command: fed, YieldTimeMs: new(int64(250))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := l.WriteStdin(t.Context(), &wire.WriteStdinRequest{SessionId: dies.GetSessionId(), Chars: "\x04", YieldTimeMs: new(int64(30_000))}); err != nil || got.ExitCode == nil {
+		t.Errorf("the end of its input gave %v, %v", got, err)
+	}
+	stopped, err := l.Start(t.Context(), &wire.StartRequest{Command: script("sleep 600")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Stop(t.Context(), &wire.StopRequest{ProcessId: stopped.GetId()}); err != nil {
+		t.Fatal(err)
+	}
+	starts, ends := map[int32]int{}, map[int32]int{}
+	eventually(t, "every end is in the ledger", func() bool {
+		text, err := os.ReadFile(l.ledger)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clear(starts)
+		clear(ends)
+		for _, record := range records(t, string(text)) {
+			if record.Started != nil {
+				starts[record.Started.ID]++
+			}
+			if record.Exited != nil {
+				ends[record.Exited.ID]++
+			}
+		}
+		return len(ends) == 4
+	})
+	for id, n := range starts {
+		if n != 1 || ends[id] != 1 {
+			t.Errorf("command %d started %d times and ended %d times", id, n, ends[id])
+		}
+	}
+	if len(starts) != 4 {
+		t.Errorf("%d commands started, want 4", len(starts))
+	}
+}
+
 // In a pod the session's object says how long the agent lives.
 func TestPodRefusesShutdown(t *testing.T) {
 	_, c := startedPod(t, io.Discard)
@@ -306,38 +359,61 @@ func TestLocalAttachUntilClosed(t *testing.T) {
 // Deltas have a bounded size and number, end between characters, and what is left out is counted.
 func TestLocalAttachDeltas(t *testing.T) {
 	l := startLocal(t)
-	const size = 300_000
-	command := script(`printf é%.0s $(seq 1 150000)`)
-	process, err := l.Start(t.Context(), &wire.StartRequest{Command: command})
-	if err != nil {
-		t.Fatal(err)
+	cases := map[string]struct {
+		reason, script string
+		size           int
+		most           uint32
+		// fewest is how many outputs so many bytes must have, largest as they may be.
+		fewest int
+	}{
+		"Characters": {"none is split", `printf é%.0s $(seq 1 150000)`, 300_000, 0, 37},
+		"Bounded":    {"after so many the rest is a gap", `printf é%.0s $(seq 1 150000)`, 300_000, 10, 10},
+		"NoUTF8":     {"it passes, and not byte by byte", `head -c 100000 /dev/zero | tr '\0' '\377'`, 100_000, 0, 13},
 	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			process, err := l.Start(t.Context(), &wire.StartRequest{Command: script(tc.script)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			// What is kept at its end is cut the same each time.
+			if got := attachOpen(t, l, &wire.AttachOpen{ProcessId: process.GetId(), MaxOutputs: 1}); got.exit == nil {
+				t.Fatalf("waiting for the end gave %v", got.err)
+			}
+			outputs, told, lost := deltas(t, l, &wire.AttachOpen{ProcessId: process.GetId(), Text: true, MaxOutputs: tc.most})
+			for _, output := range outputs {
+				if name != "NoUTF8" && !utf8.Valid(output) {
+					t.Errorf("%s: an output ends %q", tc.reason, output[max(0, len(output)-8):])
+				}
+			}
+			if len(outputs) < tc.fewest || len(outputs) > tc.fewest+1 || told+lost != tc.size || lost > 0 != (tc.most > 0) {
+				t.Errorf("%s: %d outputs told %d bytes and %d are lost, of %d", tc.reason, len(outputs), told, lost, tc.size)
+			}
+		})
+	}
+}
+
+// deltas reads outputs to the end, and counts what they told and what gaps told to be lost.
+func deltas(t *testing.T, l *local, open *wire.AttachOpen) (outputs [][]byte, told, lost int) {
+	t.Helper()
 	stream, err := l.Attach(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	send(t, stream, &wire.AttachRequest{Message: &wire.AttachRequest_Open{Open: &wire.AttachOpen{ProcessId: process.GetId(), Text: true, MaxOutputs: 10}}})
-	outputs, told, lost := 0, 0, uint64(0)
+	send(t, stream, &wire.AttachRequest{Message: &wire.AttachRequest_Open{Open: open}})
 	for {
 		response, err := stream.Recv()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if response.GetExit() != nil {
-			break
+			return outputs, told, lost
 		}
-		if output := response.GetOutput(); output != nil {
-			outputs++
-			told += len(output.GetData())
-			if len(output.GetData()) > 8192 || strings.ToValidUTF8(string(output.GetData()), "") != string(output.GetData()) {
-				t.Errorf("an output of %d bytes ends %q", len(output.GetData()), output.GetData()[max(0, len(output.GetData())-8):])
-			}
+		if data := response.GetOutput().GetData(); len(data) > 8192 {
+			t.Errorf("an output has %d bytes", len(data))
+		} else if len(data) > 0 {
+			outputs, told = append(outputs, data), told+len(data)
 		}
-		if gap := response.GetGap(); gap != nil {
-			lost += gap.GetTo() - gap.GetFrom()
-		}
-	}
-	if outputs > 10 || uint64(told)+lost != size {
-		t.Errorf("%d outputs told %d bytes and %d are lost, of %d", outputs, told, lost, size)
+		lost += int(response.GetGap().GetTo() - response.GetGap().GetFrom())
 	}
 }
