@@ -106,8 +106,21 @@ func (p *Process) forgiveEnd(ctx context.Context, err error) error {
 	return err
 }
 
+// dyingMoment is how much earlier than a process's end its input may be seen closed: the kernel closes what it held
+// before it tells that it ended.
+const dyingMoment = 250 * time.Millisecond
+
 // endsNow is whether the process ended, or is about to have its record.
 func (p *Process) endsNow(ctx context.Context) bool {
+	if p.input != nil && !p.input.fed {
+		select {
+		case <-p.done:
+			return true
+		case <-time.After(dyingMoment):
+		case <-ctx.Done():
+			return false
+		}
+	}
 	p.mu.Lock()
 	ended := p.endedLocked()
 	p.mu.Unlock()

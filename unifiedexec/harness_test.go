@@ -112,7 +112,7 @@ func writeStdin(t *testing.T, e *Engine, id int32, chars string, yieldMS int64) 
 	t.Helper()
 	r, err := e.WriteStdin(testContext(t), WriteStdinRequest{ProcessID: id, Chars: chars, YieldTimeMS: &yieldMS})
 	if err != nil {
-		t.Fatalf("WriteStdin(%d, %q): %v", id, chars, err)
+		t.Fatalf("WriteStdin(%d, %q): %v", id, shorten(chars), err)
 	}
 	return r
 }
