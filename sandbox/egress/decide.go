@@ -149,15 +149,14 @@ func (r *Rules) decideMethod(d Decision, q Query) Decision {
 	if r.methods == FullMethods {
 		return d
 	}
+	if q.Protocol == ProtocolHTTP && slices.Contains(readMethods, q.Method) && !q.Body {
+		return d
+	}
+	d.Allowed, d.Reason, d.Rule = false, ReasonMethod, `network.methods "Limited"`
 	if q.Protocol != ProtocolHTTP {
-		d.Allowed, d.Reason = false, ReasonMethod
 		d.Message = "a tunnel to " + d.Host + portSuffix(q.Port) + " is not allowed: the policy's methods are Limited and a tunnel hides its methods"
 		return d
 	}
-	if slices.Contains(readMethods, q.Method) && !q.Body {
-		return d
-	}
-	d.Allowed, d.Reason = false, ReasonMethod
 	d.Message = "the request is not allowed: the policy's methods are Limited to GET, HEAD and OPTIONS without a body"
 	return d
 }

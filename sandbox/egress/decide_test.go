@@ -81,6 +81,7 @@ func TestDecide(t *testing.T) {
 		"resolves to listed port": {reason: "for another port", allow: []string{"example.com", "10.0.0.5:5432"}, host: "example.com", resolved: []string{"10.0.0.5"}, want: ReasonAddress},
 		"resolves to denied":      {reason: "deny wins", allow: []string{"example.com"}, deny: []string{"93.184.0.0/16"}, host: "example.com", resolved: []string{"93.184.215.14"}, want: ReasonDenied},
 		"resolves to mapped":      {reason: "the address that is inside", allow: []string{"example.com"}, host: "example.com", resolved: []string{"::ffff:10.0.0.5"}, want: ReasonAddress},
+		"resolves to mapped, ok":  {reason: "the address that is inside", allow: []string{"example.com"}, host: "example.com", resolved: []string{"::ffff:93.184.215.14"}, want: ReasonAllowed},
 		"resolves to translated":  {reason: "the address that is inside", allow: []string{"example.com"}, host: "example.com", resolved: []string{"64:ff9b::a9fe:a9fe"}, want: ReasonAddress, says: "metadata"},
 		"resolves by translator":  {reason: "a public address inside", allow: []string{"example.com"}, host: "example.com", resolved: []string{"64:ff9b::5db8:d70e"}, want: ReasonAllowed},
 		"resolves to a zone":      {reason: "a link-local address", allow: []string{"example.com"}, host: "example.com", resolved: []string{"fe80::1%eth0"}, want: ReasonAddress},
@@ -197,7 +198,7 @@ func TestDecideMethods(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			c.query.Host, c.query.Port = "example.com", 80
-			if d := limited.Decide(c.query); d.Reason != c.want || d.Allowed != (c.want == ReasonAllowed) {
+			if d := limited.Decide(c.query); d.Reason != c.want || d.Allowed != (c.want == ReasonAllowed) || !d.Allowed && d.Rule != `network.methods "Limited"` {
 				t.Errorf("Limited: %+v, want %s (%s)", d, c.want, c.reason)
 			}
 			if d := full.Decide(c.query); !d.Allowed {

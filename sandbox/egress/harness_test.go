@@ -55,7 +55,7 @@ func newWorld(t *testing.T, policy Policy, limits Limits) *world {
 		rules: mustCompile(t, policy),
 		names: map[string][]string{
 			"web.example": {webAddress}, "www.web.example": {webAddress}, "example.com": {webAddress},
-			"dual.example": {webAddress6, webAddress}, "down.example": {emptyAddress}, "slow.example": {"!"},
+			"dual.example": {webAddress6, webAddress}, "down.example": {emptyAddress}, "mapped.example": {"::ffff:" + webAddress}, "slow.example": {"!"},
 			"rebind.example": {"127.0.0.1"}, "mixed.example": {webAddress, "10.0.0.5"}, "pod.example": {"10.244.1.1"},
 			"metadata.example": {"169.254.169.254"}, "empty.example": {},
 		},

@@ -138,8 +138,8 @@ func TestBadAnswers(t *testing.T) {
 		"nothing":          "",
 		"no HTTP":          "SSH-2.0-OpenSSH_9.9\r\n",
 		"half a head":      "HTTP/1.1 200 OK\r\nContent-Le",
-		"endless head":     "HTTP/1.1 200 OK\r\n" + strings.Repeat("X-A: "+strings.Repeat("a", 1000)+"\r\n", 100),
-		"endless hints":    strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 100),
+		"endless head":     "HTTP/1.1 200 OK\r\n" + strings.Repeat("X-A: "+strings.Repeat("a", 1000)+"\r\n", 100) + "\r\n",
+		"endless hints":    strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 100) + "HTTP/1.1 204 No Content\r\n\r\n",
 		"unasked protocol": "HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
 		"two lengths":      "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
 	} {
@@ -152,8 +152,9 @@ func TestBadAnswers(t *testing.T) {
 					io.Copy(io.Discard, conn)
 				}
 			})
-			got := w.ask("GET http://web.example/ HTTP/1.0\r\n\r\n")
-			if !strings.HasPrefix(got, "HTTP/1.1 502 Bad Gateway (BadAnswer)\r\n") {
+			got := w.ask("GET http://web.example/ HTTP/1.1\r\nHost: web.example\r\nConnection: close\r\n\r\n")
+			_, got, _ = strings.Cut(got, "HTTP/1.1 502")
+			if !strings.HasPrefix(got, " Bad Gateway (BadAnswer)\r\n") {
 				t.Errorf("the client got %q", got)
 			}
 			if events := w.allEvents(); len(events) != 1 || events[0].Verdict != Allowed {
@@ -166,23 +167,30 @@ func TestBadAnswers(t *testing.T) {
 // TestTruncatedAnswerIsAnError sees a connection that is reset, where the server's answer is cut short.
 func TestTruncatedAnswerIsAnError(t *testing.T) {
 	for name, head := range map[string]string{
-		"by length": "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhello",
-		"in chunks": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+		"by length":  "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhello",
+		"in chunks":  "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+		"by nothing": "HTTP/1.1 200 OK\r\n\r\nhello", // only the reset of its connection tells
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, Policy{AllowedDomains: []string{"web.example"}}, Limits{})
 			w.serveRaw(80, func(conn *net.TCPConn) {
 				http.ReadRequest(bufio.NewReader(conn))
 				io.WriteString(conn, head)
+				io.ReadFull(conn, make([]byte, 1)) // the client got what there is
+				conn.SetLinger(0)
 			})
 			conn := w.connect()
-			io.WriteString(conn, "GET http://web.example/ HTTP/1.1\r\nHost: web.example\r\n\r\n")
+			io.WriteString(conn, "POST http://web.example/ HTTP/1.1\r\nHost: web.example\r\nContent-Length: 1\r\n\r\n")
 			response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-			if err == nil {
-				defer response.Body.Close()
-				_, err = io.ReadAll(response.Body)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if err == nil {
+			defer response.Body.Close()
+			if _, err := io.ReadFull(response.Body, make([]byte, 5)); err != nil {
+				t.Fatal(err)
+			}
+			io.WriteString(conn, "x")
+			if _, err = io.ReadAll(response.Body); err == nil {
 				t.Error("the client takes half an answer for a whole one")
 			}
 		})

@@ -244,6 +244,18 @@ func TestItself(t *testing.T) {
 	}
 }
 
+// TestMappedAddresses dials the IPv4 address that a resolver returns inside of an IPv6 one, as it was decided about.
+func TestMappedAddresses(t *testing.T) {
+	w := newWorld(t, Policy{AllowedDomains: []string{"mapped.example"}}, Limits{})
+	w.serveHTTP(func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "here") })
+	if answer := w.ask("GET http://mapped.example/ HTTP/1.0\r\n\r\n"); !strings.HasSuffix(answer, "here") {
+		t.Errorf("answer %q", answer)
+	}
+	if e := w.lastEvent(); e.Address.String() != webAddress {
+		t.Errorf("event %+v", e)
+	}
+}
+
 // TestAddressesAreTriedInOrder reaches the second address of a name, and no other one.
 func TestAddressesAreTriedInOrder(t *testing.T) {
 	w := newWorld(t, Policy{AllowedDomains: []string{"dual.example"}}, Limits{})
