@@ -269,20 +269,45 @@ func (p *Process) await() (status childStatus, usage unix.Rusage, err error) {
 		return status, usage, err
 	}
 	var failed error
-	err = conn.Read(func(fd uintptr) bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		status, failed = waitid(unix.P_PIDFD, int(fd), unix.WEXITED|unix.WNOHANG, &usage)
-		p.reaped = failed != nil || status.pid != 0
-		if p.reaped {
-			p.engine.orphans.reaped(p.pid)
+	for {
+		var climbing *stopping
+		err = conn.Read(func(fd uintptr) bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if climbing = p.needsNumberLocked(); climbing != nil && pidfdEnded(int(fd)) {
+				return true
+			}
+			climbing = nil
+			status, failed = waitid(unix.P_PIDFD, int(fd), unix.WEXITED|unix.WNOHANG, &usage)
+			p.reaped = failed != nil || status.pid != 0
+			if p.reaped {
+				p.engine.orphans.reaped(p.pid)
+			}
+			return p.reaped
+		})
+		if climbing == nil {
+			break
 		}
-		return p.reaped
-	})
+		<-climbing.done
+	}
 	if err == nil {
 		err = failed
 	}
 	return status, usage, err
+}
+
+// needsNumberLocked returns the ladder that must end before the process is reaped. Without a mark, a child that it
+// started in its last moment is known only by its session, and a session's number is sure only while its leader has it.
+func (p *Process) needsNumberLocked() *stopping {
+	if p.mark != 0 || p.stop == nil {
+		return nil
+	}
+	select {
+	case <-p.stop.done:
+		return nil
+	default:
+		return p.stop
+	}
 }
 
 // endedLocked is whether the kernel already knows the end; what is done to the process now is not its cause.
