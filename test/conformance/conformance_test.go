@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -41,6 +42,8 @@ func TestScripts(t *testing.T) {
 			env.Setenv("PATH", folder+string(os.PathListSeparator)+env.Getenv("PATH"))
 			env.Setenv("SOCKET", filepath.Join(env.WorkDir, "run", "s"))
 			env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
+			// No other script, and no other run of these tests, sleeps for as long.
+			env.Setenv("NAP", fmt.Sprintf("%d%03d", 4_000_000+os.Getpid(), scriptsBegun.Add(1)))
 			for _, name := range []string{"run", "ws", "home"} {
 				if err := os.MkdirAll(filepath.Join(env.WorkDir, name), 0o700); err != nil {
 					return err
@@ -60,6 +63,17 @@ func TestScripts(t *testing.T) {
 		},
 	})
 }
+
+// scriptsBegun tells the scripts' NAPs apart.
+var scriptsBegun atomic.Int64
+
+// expand puts in the session id, and this script's own numbers for NAP1 to NAP9.
+func expand(ts *testscript.TestScript, text string) string {
+	text = strings.ReplaceAll(text, "$ID", ts.Getenv("ID"))
+	return napNumber.ReplaceAllString(text, ts.Getenv("NAP")+"$1")
+}
+
+var napNumber = regexp.MustCompile(`\bNAP([1-9])\b`)
 
 // eventually fails the script when f stays false.
 func eventually(ts *testscript.TestScript, what string, f func() bool) {
@@ -131,7 +145,7 @@ func call(ts *testscript.TestScript, negated bool, tool string, flags, args []st
 	if len(args) == 0 {
 		ts.Fatalf("usage: the call's JSON and what to check")
 	}
-	arguments := strings.ReplaceAll(args[0], "$ID", ts.Getenv("ID"))
+	arguments := expand(ts, args[0])
 	err := ts.Exec("kubectl-execsession", append(append([]string{tool, "--socket", ts.Getenv("SOCKET")}, flags...), arguments)...)
 	if negated {
 		checkError(ts, err, args[1:])
@@ -245,7 +259,7 @@ func plugin(ts *testscript.TestScript, negated bool, args []string) {
 		ts.Fatalf("usage: plugin COMMAND [ARG...]")
 	}
 	for i, arg := range args {
-		args[i] = strings.ReplaceAll(arg, "$ID", ts.Getenv("ID"))
+		args[i] = expand(ts, arg)
 	}
 	err := ts.Exec("kubectl-execsession", append([]string{args[0], "--socket", ts.Getenv("SOCKET")}, args[1:]...)...)
 	if (err != nil) != negated {
@@ -271,7 +285,7 @@ func gone(ts *testscript.TestScript, negated bool, args []string) {
 	if len(args) != 1 {
 		ts.Fatalf("usage: gone REGEXP")
 	}
-	pattern := regexp.MustCompile(args[0])
+	pattern := regexp.MustCompile(expand(ts, args[0]))
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	ts.Check(err)
 	var found []string

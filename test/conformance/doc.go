@@ -12,6 +12,9 @@
 //	waitfile FILE                        waits until the file is there
 //	gone REGEXP                          no process has such a command line
 //
+// NAP1 to NAP9 are numbers of seconds that nothing else on the machine sleeps for ($NAP and a digit in an ordinary
+// command), so that gone tells this script's processes.
+//
 // A CHECK is FIELD=REGEXP (the whole value must match; exit.signal is a field of a field, notices are joined
 // with "; "), FIELD<NUMBER, FIELD (it is there) or !FIELD (it is not).
 //
