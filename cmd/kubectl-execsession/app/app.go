@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/klog/v2"
 
@@ -115,6 +116,9 @@ func (e *engine) explain(err error, process int32) error {
 		return fmt.Errorf("%s knows no process %d: it never ran there, or its end was already told", e.name, process)
 	case errors.As(err, &broken):
 		return fmt.Errorf("%s: %w", e.name, err)
+	}
+	if answered, ok := errors.AsType[*client.Error](err); ok && answered.Code == codes.Unimplemented {
+		return fmt.Errorf("%s is older than this plugin and does not know this call", e.name)
 	}
 	return err
 }

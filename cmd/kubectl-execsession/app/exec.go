@@ -167,6 +167,10 @@ func execCall(mode string, arguments []byte) (toolCall, error) {
 	return toolCall{wait: wait, do: func(ctx context.Context, e *engine) (renderer, error) {
 		result, err := e.ExecCommand(ctx, request)
 		err = e.lostCommand(err)
+		if err == nil && mode == modeOneShot && result.SessionId != nil {
+			// It passed over a word that it does not know.
+			err = fmt.Errorf("%s is older than this plugin and does not wait for a command's end; process %d keeps running", e.name, result.GetSessionId())
+		}
 		if err == nil && e.local != nil {
 			err = e.endWithCall(ctx, result)
 		}
