@@ -22,6 +22,8 @@
 //     a command that it could have started.
 //   - What an agentd that was killed had told, its successor does not deny: starts and ends are journaled before they are
 //     told, and a command whose end nobody saw gets a record that says so. See docs/design/journal.md.
+//   - A peer ends commands, not the agent: only one on somebody's machine, which takes its policy from
+//     nobody else, ends when it is told to.
 //   - Standard output holds ledger records and nothing else. A reader of it that stalls
 //     never makes a command wait.
 package agentd

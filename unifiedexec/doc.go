@@ -29,6 +29,8 @@
 //   - With nobody following, a process never waits for a reader. A reader that asked to
 //     follow slows the process down instead of losing bytes, until it reads nothing for a
 //     second; then it is let go and told its gap.
+//   - Input that a process does not read waits in the engine, bounded, and holds up neither a call beyond
+//     its yield time nor a signal. A Feed takes each byte of a client's input once, however often it is sent.
 //   - No process costs a thread, and nothing polls: pipes, terminals and pidfds wait in the
 //     runtime's poller.
 //   - No signal is sent to a process id that was not checked to be still the same process.

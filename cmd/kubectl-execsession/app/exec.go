@@ -100,6 +100,10 @@ func (p *plugin) newExec() *cobra.Command {
 file), its result out. Exits with 0 whatever the command's code is, with 255 when the call
 failed. With --local a command that still runs when the call is over is ended with it.
 
+Beside the tool's own arguments there are stdin (text that is piped in), stdin_open (pipes
+whose input stays open for write_stdin), env (an object) and timeout_ms (the command's own
+life, apart from the wait).
+
 With --mode one-shot the call waits for the command's end, and timeout_ms (10000 when it is
 left out) bounds it; there is no tty, no yield_time_ms and no write_stdin. With --mode
 buffered it does the same and keeps the two streams apart.`,
@@ -209,7 +213,8 @@ func (p *plugin) newStdin() *cobra.Command {
 		Short: "Make one write_stdin call",
 		Long: `Make one write_stdin call, which feeds or polls a command that exec started: the tool's
 JSON arguments in (- reads standard input, @FILE a file), its result out. Exits with 0
-whatever the command's code is, with 255 when the call failed.`,
+whatever the command's code is, with 255 when the call failed. Beside the tool's own
+arguments there is close_stdin, which ends the input after chars.`,
 		Example: `  kubectl execsession stdin hello '{"session_id":1234,"chars":"y\n"}'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.noLocal(); err != nil {
