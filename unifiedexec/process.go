@@ -223,7 +223,7 @@ func (p *Process) begin(plan plan) {
 	if plan.timeout > 0 {
 		p.mu.Lock()
 		p.deadline = time.AfterFunc(plan.timeout, func() {
-			p.beginStop(-1, ReasonTimedOut, fmt.Sprintf("its timeout of %s was over", plan.timeout))
+			p.beginStop(-1, ReasonTimedOut, timeoutMessage(plan.timeout))
 		})
 		p.mu.Unlock()
 	}

@@ -14,8 +14,9 @@ const (
 	defaultUserShellTimeout = time.Hour
 )
 
-// ExecOneShot runs a command of the tool to its end: it cannot be fed or polled, and its timeout (0 means 10 seconds)
-// is its life. What it wrote until then is in the result. When ctx ends first the command is stopped too, and the error is ctx's.
+// ExecOneShot runs a command of the tool to its end: it cannot be fed or polled, and its timeout (0 means 10 seconds), in
+// which pauses do not count, is its life. What it wrote until then is in the result. When ctx ends first the command is
+// stopped too, and the error is ctx's; an interrupt stops it as well, for nobody could come back to it.
 func (e *Engine) ExecOneShot(ctx context.Context, c Command, maxOutputTokens *int64) (Result, error) {
 	if c.TTY {
 		return Result{}, &FieldError{Field: "tty", Problem: "a command that runs to its end has no terminal"}
@@ -23,9 +24,15 @@ func (e *Engine) ExecOneShot(ctx context.Context, c Command, maxOutputTokens *in
 	if c.Stdin == StdinOpen {
 		return Result{}, &FieldError{Field: "stdin", Problem: "nobody could write to a command that runs to its end"}
 	}
-	if c.Timeout == 0 {
-		c.Timeout = defaultRunTimeout
+	if c.Timeout < 0 {
+		return Result{}, &FieldError{Field: "timeout", Value: c.Timeout.String(), Problem: "is negative"}
 	}
+	life := c.Timeout
+	if life == 0 {
+		life = defaultRunTimeout
+	}
+	// The call's clock ends the command, because it knows of pauses.
+	c.Timeout = 0
 	call, err := e.newCall(nil, 0, 0, 0, maxOutputTokens)
 	if err != nil {
 		return Result{}, err
@@ -37,11 +44,46 @@ func (e *Engine) ExecOneShot(ctx context.Context, c Command, maxOutputTokens *in
 	defer p.leave()
 	defer e.keepState(p, false)
 	began := time.Now()
-	if err := p.finish(ctx); err != nil {
+	if err := e.outlast(ctx, p, life); err != nil {
 		e.told(p)
 		return Result{}, err
 	}
 	return call.take(p, began), nil
+}
+
+// outlast waits for the end of a one-shot command, and brings it about when its life is over or nobody wants it any more.
+func (e *Engine) outlast(ctx context.Context, p *Process, life time.Duration) error {
+	wait := e.waits.begin()
+	defer wait.end()
+	interrupted, err := wait.until(ctx, p.done, life)
+	select {
+	case <-p.done:
+		err = nil
+	default:
+		switch {
+		case err != nil:
+			p.beginStop(-1, ReasonStopped, "the call was cancelled")
+		case interrupted:
+			p.beginStop(-1, ReasonStopped, "the wait for its end was interrupted")
+		default:
+			p.beginStop(-1, ReasonTimedOut, timeoutMessage(life))
+		}
+	}
+	p.awaitEnd()
+	return err
+}
+
+func timeoutMessage(timeout time.Duration) string { return fmt.Sprintf("its timeout of %s was over", timeout) }
+
+// awaitEnd waits for the end, and for the descendants' when they are being stopped.
+func (p *Process) awaitEnd() {
+	<-p.done
+	p.mu.Lock()
+	stop := p.stop
+	p.mu.Unlock()
+	if stop != nil {
+		<-stop.done
+	}
 }
 
 // finish waits for the end, and for the descendants' when a timeout ended it. A ctx that ends stops the process.
@@ -53,12 +95,7 @@ func (p *Process) finish(ctx context.Context) error {
 		<-p.done
 		return ctx.Err()
 	}
-	p.mu.Lock()
-	stop := p.stop
-	p.mu.Unlock()
-	if stop != nil {
-		<-stop.done
-	}
+	p.awaitEnd()
 	return nil
 }
 

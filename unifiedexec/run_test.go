@@ -135,6 +135,35 @@ func TestOneShot(t *testing.T) {
 }
 
 // The end of a turn ends its waits; the processes go on.
+// Nobody could come back to a one-shot command, so an interrupt ends it with its call, and a pause prolongs its life.
+func TestOneShotIsInterruptedAndPaused(t *testing.T) {
+	e := newEngine(t, Config{StopGrace: 300 * time.Millisecond})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for len(e.List()) == 0 || e.Interrupt() == 0 {
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+	r, err := e.ExecOneShot(testContext(t), Command{Script: "echo begun; sleep NAP", Timeout: patience}.named(), nil)
+	wg.Wait()
+	if err != nil || r.Exit == nil || r.Exit.Reason != ReasonStopped || !strings.Contains(r.Exit.Message, "interrupted") {
+		t.Errorf("%+v %v", r, err)
+	}
+	if left := running(t, "sleep NAP"); len(left) > 0 {
+		t.Errorf("%v still run", left)
+	}
+	resume := e.Pause()
+	wg.Go(func() {
+		time.Sleep(2 * time.Second)
+		resume()
+	})
+	r, err = e.ExecOneShot(testContext(t), Command{Script: "sleep 1; echo done", Timeout: 500 * time.Millisecond}, nil)
+	wg.Wait()
+	if err != nil || r.Exit == nil || r.Exit.Reason != ReasonExited || r.Output != "done\n" {
+		t.Errorf("paused: %+v %v", r, err)
+	}
+}
+
 func TestInterruptEndsWaitsOnly(t *testing.T) {
 	e := newEngine(t, Config{})
 	var wg sync.WaitGroup
