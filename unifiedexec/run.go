@@ -73,7 +73,9 @@ func (e *Engine) outlast(ctx context.Context, p *Process, life time.Duration) er
 	return err
 }
 
-func timeoutMessage(timeout time.Duration) string { return fmt.Sprintf("its timeout of %s was over", timeout) }
+func timeoutMessage(timeout time.Duration) string {
+	return fmt.Sprintf("its timeout of %s was over", timeout)
+}
 
 // awaitEnd waits for the end, and for the descendants' when they are being stopped.
 func (p *Process) awaitEnd() {
