@@ -37,8 +37,10 @@ type Streams struct {
 	Resize  <-chan *wire.WindowSize
 	Signals <-chan string
 
-	// OnStart tells what was started or joined.
-	OnStart func(*wire.Process)
+	// OnRequest tells that the command is asked for, first of all: from now on it may run. OnStart
+	// tells what was started or joined.
+	OnRequest func()
+	OnStart   func(*wire.Process)
 	// OnGap tells which bytes of the output, by offset, can no longer be had.
 	OnGap func(from, to uint64)
 	// OnBreak tells that the connection broke and will be made again, OnResume that it was.
@@ -170,6 +172,9 @@ func (a *attachment) converse(ctx context.Context, opening *wire.AttachRequest) 
 	stream, err := l.agent.Attach(ctx)
 	if err != nil {
 		return nil, &ConnectionError{Dialing: true, Err: l.explain(ctx, err)}
+	}
+	if !a.requested && a.streams.OnRequest != nil {
+		a.streams.OnRequest()
 	}
 	a.requested = true
 	opening.InputId = a.input.id

@@ -27,10 +27,11 @@ const interruptByte = 3
 type console struct {
 	*plugin
 	stdin, tty bool
-	// process is what runs, 0 before it is known.
-	process atomic.Int32
-	signals chan string
-	resize  chan *wire.WindowSize
+	// requested is set once the command may run; process is what runs, 0 before it is known.
+	requested atomic.Bool
+	process   atomic.Int32
+	signals   chan string
+	resize    chan *wire.WindowSize
 	// broken is true while there is no connection: then Ctrl-C in a raw terminal can only
 	// mean the plugin.
 	broken atomic.Bool
@@ -78,7 +79,7 @@ func (c *console) take(got os.Signal, interrupted bool, leave context.CancelCaus
 		c.resized()
 	case unix.SIGPIPE:
 	case unix.SIGINT:
-		if interrupted || c.process.Load() == 0 || c.broken.Load() {
+		if interrupted || !c.requested.Load() || c.broken.Load() {
 			leave(errDetached)
 			return true
 		}
@@ -177,8 +178,9 @@ func (c *console) say(format string, args ...any) {
 func (c *console) streams(e *engine) client.Streams {
 	streams := client.Streams{
 		Stdout: &pipeWriter{Writer: c.Out, console: c}, Stderr: &pipeWriter{Writer: c.Err, console: c},
-		Signals: c.signals,
-		OnStart: func(p *wire.Process) { c.process.Store(p.GetId()) },
+		Signals:   c.signals,
+		OnRequest: func() { c.requested.Store(true) },
+		OnStart:   func(p *wire.Process) { c.process.Store(p.GetId()) },
 		OnGap: func(from, to uint64) {
 			c.say("warning: %d bytes of the output (from byte %d) are lost: they were no longer kept", to-from, from)
 		},
