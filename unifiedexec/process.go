@@ -240,6 +240,9 @@ func (p *Process) run() {
 	}
 	p.mu.Unlock()
 	p.engine.orphans.kick()
+	for _, pump := range p.pumps {
+		pump.leaderEnded()
+	}
 	p.drain()
 	rec := p.record(status, err)
 	p.blameMemory(&rec)

@@ -65,6 +65,32 @@ func TestStreams(t *testing.T) {
 	}
 }
 
+// A command may hold its terminal by no descriptor for a while, and many programs close their output before they end. It
+// is not hung up for that, and what it writes when it opened the terminal again is there.
+func TestTerminalThatNobodyHasOpen(t *testing.T) {
+	e := newEngine(t, Config{})
+	p := start(t, e, Command{Script: "echo first; exec <&- >&- 2>&-; sleep 1; exec </dev/tty >/dev/tty 2>&1; echo back; read -r x; echo \"<$x>\"; exit 7", TTY: true})
+	awaitOutput(t, p, "back")
+	if _, err := p.Write(testContext(t), []byte("in\n")); err != nil {
+		t.Fatal(err)
+	}
+	if rec := waitExit(t, p); rec.Code != 7 || rec.Reason != ReasonExited {
+		t.Errorf("record %+v", rec)
+	}
+	if got := readAll(t, p, ReaderOptions{Wait: WaitClosed}, 0); got != "first\r\nback\r\nin\r\n<in>\r\n" {
+		t.Errorf("output %q", got)
+	}
+	for range 20 {
+		p := start(t, e, Command{Script: "exec <&- >&- 2>&-; exit 3", TTY: true})
+		if rec := waitExit(t, p); rec.Code != 3 || rec.Reason != ReasonExited {
+			t.Fatalf("record %+v", rec)
+		}
+		if p.Info().OutputOpen {
+			t.Errorf("the terminal is still open: %+v", p.Info())
+		}
+	}
+}
+
 func TestBackgroundGrandchild(t *testing.T) {
 	e := newEngine(t, Config{})
 	r := exec(t, e, Command{Script: "(sleep 2; echo late) & echo started"}, 30_000)

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,6 +21,10 @@ type pump struct {
 	file   *os.File
 	stream Stream
 	log    *outputLog
+	// leading is set on a terminal while its session's leader lives. Nobody may have the terminal open then, as in the
+	// moment before the end of a program that closes its output itself; but the leader can open it again, and closing
+	// the master would hang it up and so kill the leader.
+	leading atomic.Bool
 	// ended is closed by run.
 	ended chan struct{}
 
@@ -31,7 +37,16 @@ type pump struct {
 }
 
 func newPump(f *os.File, s Stream, l *outputLog) *pump {
-	return &pump{file: f, stream: s, log: l, ended: make(chan struct{})}
+	p := &pump{file: f, stream: s, log: l, ended: make(chan struct{})}
+	p.leading.Store(s == StreamTTY)
+	return p
+}
+
+// leaderEnded lets a terminal's pump take the end of its output for the end.
+func (p *pump) leaderEnded() {
+	if p.leading.Swap(false) {
+		_ = p.file.SetReadDeadline(time.Unix(1, 0)) // A closed file has no reader to wake.
+	}
 }
 
 func (p *pump) run() {
@@ -61,6 +76,10 @@ func (p *pump) once(conn syscall.RawConn) bool {
 		}
 		return !again
 	})
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		// The leader ended, and what is left is looked at once more.
+		return p.file.SetReadDeadline(time.Time{}) == nil
+	}
 	if buf == nil {
 		return false
 	}
@@ -86,7 +105,7 @@ func (p *pump) read(fd int, buf []byte) (n int, again bool) {
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
-		if errors.Is(err, unix.EAGAIN) {
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EIO) && p.leading.Load() {
 			return 0, true
 		}
 		p.taken += uint64(max(n, 0))
