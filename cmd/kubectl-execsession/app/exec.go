@@ -242,28 +242,19 @@ arguments there is close_stdin, which ends the input after chars.`,
 }
 
 // callTool makes one call and prints the result.
-func (p *plugin) callTool(ctx context.Context, f *toolFlags, session string, call toolCall) (err error) {
-	ctx, stop := interruptible(ctx)
-	defer stop()
-	e, err := p.open(ctx, &f.place, session)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if closing := e.close(); err == nil {
-			err = closing
+func (p *plugin) callTool(ctx context.Context, f *toolFlags, session string, call toolCall) error {
+	return p.connected(ctx, &f.place, session, func(ctx context.Context, e *engine) error {
+		ctx, cancel := context.WithTimeout(ctx, max(call.wait, callSlack)+callSlack)
+		defer cancel()
+		result, err := call.do(ctx, e)
+		if errors.Is(err, context.Canceled) {
+			return errors.New("interrupted: the wait ended; a command that was not to run to its end keeps running")
 		}
-	}()
-	ctx, cancel := context.WithTimeout(ctx, max(call.wait, callSlack)+callSlack)
-	defer cancel()
-	result, err := call.do(ctx, e)
-	if errors.Is(err, context.Canceled) {
-		return errors.New("interrupted: the wait ended; a command that was not to run to its end keeps running")
-	}
-	if err != nil {
-		return codex.Explain(err)
-	}
-	return p.printResult(result, f.output)
+		if err != nil {
+			return codex.Explain(err)
+		}
+		return p.printResult(result, f.output)
+	})
 }
 
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {

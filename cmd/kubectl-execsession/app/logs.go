@@ -51,7 +51,9 @@ Exit code 254 means that not all of it was seen.`,
 			if f.stream != "all" && f.stream != "stdout" && f.stream != "stderr" {
 				return fmt.Errorf("--stream %q: must be all, stdout or stderr", f.stream)
 			}
-			return p.logs(cmd.Context(), f, session, process)
+			return p.connected(cmd.Context(), &f.place, session, func(ctx context.Context, e *engine) error {
+				return p.logs(ctx, f, e, process)
+			})
 		},
 	}
 	f.addFlags(cmd)
@@ -62,21 +64,10 @@ Exit code 254 means that not all of it was seen.`,
 	return cmd
 }
 
-func (p *plugin) logs(ctx context.Context, f *logsFlags, session string, process int32) (err error) {
-	ctx, stop := interruptible(ctx)
-	defer stop()
-	e, err := p.open(ctx, &f.place, session)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if closing := e.close(); err == nil {
-			err = closing
-		}
-	}()
+func (p *plugin) logs(ctx context.Context, f *logsFlags, e *engine, process int32) error {
 	at := &position{offset: f.since}
 	open := &wire.AttachOpen{ProcessId: process, FromOffset: f.since, NoFollow: !f.follow, UntilClosed: f.follow}
-	_, err = e.Attach(ctx, open, client.Streams{
+	_, err := e.Attach(ctx, open, client.Streams{
 		Stdout:  at.through(p.Out, f.stream != "stderr"),
 		Stderr:  at.through(p.Out, f.stream != "stdout"),
 		OnStart: func(*wire.Process) { at.known = true },

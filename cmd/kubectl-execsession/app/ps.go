@@ -54,7 +54,7 @@ func (p *plugin) newPs() *cobra.Command {
 
 // withEngine connects, makes one short call and closes; --local is refused, because an
 // agentd that was just started has nothing to tell.
-func (p *plugin) withEngine(ctx context.Context, at *place, args []string, call func(context.Context, *engine, []string) error) (err error) {
+func (p *plugin) withEngine(ctx context.Context, at *place, args []string, call func(context.Context, *engine, []string) error) error {
 	if err := at.noLocal(); err != nil {
 		return err
 	}
@@ -62,6 +62,15 @@ func (p *plugin) withEngine(ctx context.Context, at *place, args []string, call 
 	if err != nil {
 		return err
 	}
+	return p.connected(ctx, at, session, func(ctx context.Context, e *engine) error {
+		ctx, cancel := context.WithTimeout(ctx, listWait)
+		defer cancel()
+		return call(ctx, e, rest)
+	})
+}
+
+// connected connects, does f until it ends or a signal comes, and closes.
+func (p *plugin) connected(ctx context.Context, at *place, session string, f func(context.Context, *engine) error) (err error) {
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	e, err := p.open(ctx, at, session)
@@ -73,9 +82,7 @@ func (p *plugin) withEngine(ctx context.Context, at *place, args []string, call 
 			err = closing
 		}
 	}()
-	ctx, cancel := context.WithTimeout(ctx, listWait)
-	defer cancel()
-	return call(ctx, e, rest)
+	return f(ctx, e)
 }
 
 // processLine is a process in the output of ps -o json.
