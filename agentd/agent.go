@@ -347,7 +347,7 @@ func newServer(log *slog.Logger) *grpc.Server {
 	const (
 		streamWindow = 128 << 10
 		connWindow   = 256 << 10
-		buffer       = 16 << 10
+		buffer       = 64 << 10
 	)
 	return grpc.NewServer(
 		grpc.UnaryInterceptor(unaryInterceptor(log)),
@@ -356,6 +356,7 @@ func newServer(log *slog.Logger) *grpc.Server {
 		grpc.StaticConnWindowSize(connWindow),
 		grpc.ReadBufferSize(buffer),
 		grpc.WriteBufferSize(buffer),
+		grpc.SharedWriteBuffer(true),
 		grpc.MaxConcurrentStreams(256),
 		grpc.ConnectionTimeout(10*time.Second),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 2 * time.Minute, Timeout: 30 * time.Second}),

@@ -13,8 +13,12 @@ import (
 	"execsession.dev/unifiedexec"
 )
 
-// maxOutputFrame keeps a message within one HTTP/2 frame; measured, larger ones are slower.
-const maxOutputFrame = 8192
+const (
+	// maxOutputFrame keeps a message within one HTTP/2 frame and one of gRPC's pooled buffers, both of 16 KiB.
+	maxOutputFrame = 16_000
+	// maxDelta is the most that an output has for who takes a limited number of them.
+	maxDelta = 8192
+)
 
 // attachStream is the stream of one Attach.
 type attachStream = grpc.BidiStreamingServer[wire.AttachRequest, wire.AttachResponse]
@@ -118,6 +122,9 @@ func (s *service) open(ctx context.Context, first *wire.AttachRequest) (*unified
 
 func readerOptions(open *wire.AttachOpen) (unifiedexec.ReaderOptions, error) {
 	options := unifiedexec.ReaderOptions{From: open.GetFromOffset(), Lossless: true, MaxBytes: maxOutputFrame, Text: open.GetText()}
+	if open.GetMaxOutputs() > 0 {
+		options.MaxBytes = maxDelta
+	}
 	switch {
 	case open.GetNoFollow() && open.GetUntilClosed():
 		return options, fieldError("open.until_closed", "contradicts no_follow, which does not wait at all")

@@ -214,7 +214,9 @@ func (e *Engine) ended(p *Process) {
 	now := time.Now()
 	e.table.ended(p, now)
 	e.tell(e.onExit, p)
-	e.sweep(now, false)
+	if !p.entry.tool {
+		e.settled(now)
+	}
 }
 
 // Process finds a process that runs or is still kept; else the error is an *UnknownProcessError.

@@ -60,6 +60,22 @@ func (h *history) close() {
 // what they left behind; the walk is for all of them at once.
 const sweepSlack = 32
 
+// sweepEvery is how many processes settle down between two looks at whether they are too many.
+const sweepEvery = 8
+
+// settled notes that nobody waits for a process's end any more.
+func (e *Engine) settled(now time.Time) {
+	if e.table.settled.Add(1)%sweepEvery == 0 {
+		e.sweep(now, false)
+		return
+	}
+	e.armSweep()
+}
+
+func (e *Engine) armSweep() {
+	e.history.arm(e.settings.Load().Limits.EndedTime, func() { e.sweep(time.Now(), true) })
+}
+
 // sweep forgets ended processes beyond the limits. One whose descendants live is kept, since it is
 // through it that they can be seen and stopped; of such there are at most MaxProcesses, and the
 // oldest beyond are stopped.
@@ -67,7 +83,7 @@ func (e *Engine) sweep(now time.Time, expired bool) {
 	limits := e.settings.Load().Limits
 	surplus, left := e.table.surplus(limits, now)
 	if left {
-		e.history.arm(limits.EndedTime, func() { e.sweep(time.Now(), true) })
+		e.armSweep()
 	}
 	if len(surplus) == 0 || (!expired && len(surplus) < sweepSlack) || !e.history.begin() {
 		return

@@ -17,8 +17,9 @@ const (
 	StreamTTY
 )
 
-// followPatience is how long a process waits for a lossless reader that reads nothing.
-const followPatience = time.Second
+// followPatience is how long a process waits for a lossless reader that reads nothing: with the time that it takes to
+// notice and to go on, less than a second.
+const followPatience = 800 * time.Millisecond
 
 // outputLog is everything a process wrote, at absolute offsets: the first half of the limit for
 // good, and a sliding window of the newest half. What lies between is gone and counted, unless
@@ -169,50 +170,42 @@ func (l *outputLog) windowLocked(n uint64, runs int) (from uint64, blocks int) {
 // that takes nothing.
 func (l *outputLog) makeRoomLocked(n uint64) {
 	l.spill.awaitRoomLocked()
-	var timer *time.Timer
-	var stalled map[*Reader]uint64
-	for {
-		slow := l.slowLocked(n)
-		if len(slow) == 0 {
-			break
-		}
-		if timer == nil {
-			timer = time.NewTimer(followPatience)
-			defer timer.Stop()
-			stalled = positions(slow)
-		}
+	slow := l.slowLocked(n)
+	if len(slow) == 0 {
+		return
+	}
+	began := time.Now()
+	timer := time.NewTimer(followPatience)
+	defer timer.Stop()
+	for len(slow) > 0 {
+		timer.Reset(patienceLocked(slow, began))
 		// A reader may be asleep, with what the pieces before this one brought still unread.
 		l.wakeLocked()
 		l.waiting++
 		space := l.space
 		l.mu.Unlock()
-		expired := false
 		select {
 		case <-space:
 		case <-timer.C:
-			expired = true
 		}
 		l.mu.Lock()
 		l.waiting--
-		if !expired {
-			continue
-		}
-		for r, at := range stalled {
-			if r.cursor == at && !r.inside {
-				r.lossless = false
-			}
-		}
-		timer.Reset(followPatience)
-		stalled = positions(l.slowLocked(n))
+		slow = slices.DeleteFunc(l.slowLocked(n), func(r *Reader) bool {
+			r.lossless = r.inside || r.patienceLocked(began) > 0
+			return !r.lossless
+		})
 	}
 }
 
-func positions(readers []*Reader) map[*Reader]uint64 {
-	at := make(map[*Reader]uint64, len(readers))
+// patienceLocked is until when the first of some readers is let go if it reads nothing.
+func patienceLocked(readers []*Reader, began time.Time) time.Duration {
+	least := followPatience
 	for _, r := range readers {
-		at[r] = r.cursor
+		if !r.inside {
+			least = min(least, r.patienceLocked(began))
+		}
 	}
-	return at
+	return max(least, 0)
 }
 
 // slowLocked finds the lossless readers that would lose something by n more bytes.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"slices"
+	"time"
 	"unicode/utf8"
 )
 
@@ -59,6 +60,16 @@ type Reader struct {
 	lossless bool
 	// inside is set while Next runs: such a reader reads as soon as the machine lets it, so it is never let go.
 	inside bool
+	// moved is when it last read while an append waited.
+	moved time.Time
+}
+
+// patienceLocked is how long an append that began to wait at a time still waits for the reader, should it read nothing.
+func (r *Reader) patienceLocked(began time.Time) time.Duration {
+	if r.moved.After(began) {
+		began = r.moved
+	}
+	return followPatience - time.Since(began)
 }
 
 // newWaitingReader makes a reader that counts as waiting in Next already, so that it is not let go before its first.
@@ -201,6 +212,9 @@ func (r *Reader) finalLocked(at uint64) bool {
 // moveLocked advances the cursor. A reader that was let go and caught up is waited for again.
 func (r *Reader) moveLocked(to uint64) {
 	r.cursor = to
+	if r.log.waiting > 0 {
+		r.moved = time.Now()
+	}
 	if r.opts.Lossless && to >= r.log.end {
 		r.lossless = true
 	}

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -46,6 +47,8 @@ type table struct {
 	blocked  map[int32]bool
 	clock    uint64
 	closed   bool
+	// settled counts the processes that are only history since the table was made.
+	settled atomic.Uint64
 	// starts counts the starts on their way; none begins once the table is closed.
 	starts *sync.WaitGroup
 }

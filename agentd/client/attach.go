@@ -169,7 +169,7 @@ func (a *attachment) converse(ctx context.Context, opening *wire.AttachRequest) 
 	// Cancelling ends the stream and with it the feeding goroutine; the command lives on.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stream, err := l.agent.Attach(ctx)
+	stream, err := l.agent.Attach(ctx, grpc.ForceCodecV2(wire.NewAnswerCodec()))
 	if err != nil {
 		return nil, &ConnectionError{Dialing: true, Err: l.explain(ctx, err)}
 	}
@@ -245,8 +245,10 @@ func (a *attachment) join(stream attachStream) error {
 }
 
 func (a *attachment) receive(stream attachStream) (*wire.ExitRecord, error) {
+	var answer wire.Answer
+	defer answer.Free()
 	for {
-		answer, err := stream.Recv()
+		err := stream.RecvMsg(&answer)
 		if errors.Is(err, io.EOF) && a.opening.GetNoFollow() {
 			return nil, nil
 		}
@@ -256,7 +258,7 @@ func (a *attachment) receive(stream attachStream) (*wire.ExitRecord, error) {
 		if err != nil {
 			return nil, err
 		}
-		a.input.took(answer)
+		a.input.took(&answer.AttachResponse)
 		switch message := answer.GetMessage().(type) {
 		case *wire.AttachResponse_Output:
 			if err := a.write(message.Output); err != nil {

@@ -21,6 +21,9 @@ type Dial func(ctx context.Context) (net.Conn, error)
 // API server takes to restart.
 const reconnectFor = time.Minute
 
+// bulkBuffer is how much of the output one read takes.
+const bulkBuffer = 64 << 10
+
 // Client calls one agent. It is safe for concurrent use; Close ends its connections.
 type Client struct {
 	control *channel
@@ -48,7 +51,7 @@ func ReconnectFor(d time.Duration) Option {
 func New(dial func(ctx context.Context) (net.Conn, error), options ...Option) *Client {
 	c := &Client{
 		control:      newChannel(dial, controlWindows()...),
-		bulk:         newChannel(dial),
+		bulk:         newChannel(dial, grpc.WithReadBufferSize(bulkBuffer)),
 		reconnectFor: reconnectFor,
 	}
 	for _, option := range options {

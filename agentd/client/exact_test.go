@@ -185,7 +185,7 @@ func TestInputArrivesOnceOverBrokenConnections(t *testing.T) {
 	open := func(text string) *wire.Command {
 		return &wire.Command{Program: script(text), Stdin: wire.StdinMode_STDIN_MODE_OPEN}
 	}
-	const keys = 60_000
+	const keys = 160_000
 	var breaks atomic.Int32
 	cases := map[string]struct {
 		reason  string
@@ -211,7 +211,7 @@ func TestInputArrivesOnceOverBrokenConnections(t *testing.T) {
 		"Terminal": {
 			reason:  "keys that are typed twice are as wrong as those that are lost",
 			command: &wire.Command{Program: script(fmt.Sprintf("stty raw -echo; printf r; head -c %d", keys)), Tty: true},
-			data:    randomBytes(keys), first: "r", most: 15_000,
+			data:    randomBytes(keys), first: "r", most: 40_000,
 		},
 	}
 	for name, tc := range cases {
