@@ -3,7 +3,6 @@ package agentd
 import (
 	"context"
 	"math/rand/v2"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -196,8 +195,7 @@ func (r *reporter) run(ctx context.Context) {
 		end := wait(ctx, calm, r.dirty)
 		if end == waitOver {
 			if changed {
-				// Nothing else gives the memory of busy times back to the node.
-				debug.FreeOSMemory()
+				giveBack()
 			}
 			changed = false
 			end = wait(ctx, period-calm, r.dirty)

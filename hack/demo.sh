@@ -41,7 +41,7 @@ if [ "${CLUSTER:-}" = current ]; then
 else
   [ "$(uname -s)" = Linux ] || die "booting a cluster needs Linux; this is $(uname -s) (CLUSTER=current uses the cluster of KUBECONFIG)"
   [ "$(id -u)" = 0 ] || die "booting a cluster needs root (CLUSTER=current uses the cluster of KUBECONFIG)"
-  say "Building and booting a one-node cluster (20 to 30 minutes the first time, then cached)"
+  say "Building and booting a one-node cluster (16 minutes the first time on two idle cores, then cached)"
   make cluster-up
   eval "$(go run ./hack/cluster env)"
   say "Building the images"

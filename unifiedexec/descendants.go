@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"os"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -152,5 +153,14 @@ func (p *Process) holdsID() bool {
 
 // members finds the living processes that belong to p, itself included.
 func (p *Process) members() []procEntry {
-	return claims([]*Process{p}, liveProcesses())[p]
+	return leaderFirst(claims([]*Process{p}, liveProcesses())[p], p.pid)
+}
+
+// leaderFirst moves the leader to the front. Signalled after its child it might see the child's end, and end by itself
+// with a code that the child gave it. Numbers do not order them: they begin anew after the largest.
+func leaderFirst(members []procEntry, leader int) []procEntry {
+	if i := slices.IndexFunc(members, func(entry procEntry) bool { return entry.pid == leader }); i > 0 {
+		members[0], members[i] = members[i], members[0]
+	}
+	return members
 }

@@ -215,7 +215,7 @@ func (e *Engine) ended(p *Process) {
 	e.table.ended(p, now)
 	e.tell(e.onExit, p)
 	if !p.entry.tool {
-		e.settled(now)
+		e.settled(p, now)
 	}
 }
 

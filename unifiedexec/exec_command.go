@@ -267,7 +267,7 @@ func (e *Engine) told(p *Process) {
 	if e.journal != nil {
 		e.journal.Told(p.id)
 	}
-	e.settled(time.Now())
+	e.settled(p, time.Now())
 }
 
 // newChunkID makes six hexadecimal digits.

@@ -57,15 +57,19 @@ func (h *history) close() {
 }
 
 // sweepSlack is how many processes may be kept beyond the limit before somebody walks /proc to see
-// what they left behind; the walk is for all of them at once.
+// what they left behind; the walk is for all of them at once. A quarter of the limit on their bytes is not waited for.
 const sweepSlack = 32
 
-// sweepEvery is how many processes settle down between two looks at whether they are too many.
-const sweepEvery = 8
+// sweepEvery is how many processes settle down between two looks at whether they are too many; one that wrote
+// sweepBytes is looked at with its bytes.
+const (
+	sweepEvery = 8
+	sweepBytes = 64 << 10
+)
 
 // settled notes that nobody waits for a process's end any more.
-func (e *Engine) settled(now time.Time) {
-	if e.table.settled.Add(1)%sweepEvery == 0 {
+func (e *Engine) settled(p *Process, now time.Time) {
+	if e.table.settled.Add(1)%sweepEvery == 0 || p.log.size().kept >= sweepBytes {
 		e.sweep(now, false)
 		return
 	}
@@ -81,11 +85,11 @@ func (e *Engine) armSweep() {
 // oldest beyond are stopped.
 func (e *Engine) sweep(now time.Time, expired bool) {
 	limits := e.settings.Load().Limits
-	surplus, left := e.table.surplus(limits, now)
+	surplus, heavy, left := e.table.surplus(limits, now)
 	if left {
 		e.armSweep()
 	}
-	if len(surplus) == 0 || (!expired && len(surplus) < sweepSlack) || !e.history.begin() {
+	if len(surplus) == 0 || (!expired && !heavy && len(surplus) < sweepSlack) || !e.history.begin() {
 		return
 	}
 	defer e.history.end()
@@ -101,8 +105,9 @@ func (e *Engine) sweep(now time.Time, expired bool) {
 	}
 }
 
-// surplus picks ended processes beyond the limits, and tells whether any are kept at all.
-func (t *table) surplus(l Limits, now time.Time) (surplus []*Process, left bool) {
+// surplus picks ended processes beyond the limits, and tells whether they hold far more bytes than they may, and
+// whether any are kept at all.
+func (t *table) surplus(l Limits, now time.Time) (surplus []*Process, heavy, left bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var ended []*Process
@@ -116,11 +121,11 @@ func (t *table) surplus(l Limits, now time.Time) (surplus []*Process, left bool)
 	kept := 0
 	for i, p := range ended {
 		kept += p.log.size().kept
-		if i >= l.EndedProcesses || kept > l.EndedBytes || now.Sub(p.entry.ended) >= l.EndedTime {
-			return ended[i:], left
+		if surplus == nil && (i >= l.EndedProcesses || kept > l.EndedBytes || now.Sub(p.entry.ended) >= l.EndedTime) {
+			surplus = ended[i:]
 		}
 	}
-	return nil, left
+	return surplus, kept > l.EndedBytes+l.EndedBytes/4, left
 }
 
 // forget drops what nothing is left of and keeps the rest until then. It returns what is gone, and those that are too many.

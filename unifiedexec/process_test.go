@@ -219,3 +219,16 @@ func TestNoThreadPerProcess(t *testing.T) {
 		t.Errorf("%d threads, %d before", after, before)
 	}
 }
+
+// The order in which a process and its descendants are signalled begins with itself, whatever their numbers are.
+func TestLeaderIsSignalledFirst(t *testing.T) {
+	for _, leader := range []int{5, 7, 9} {
+		members := leaderFirst([]procEntry{{pid: 5}, {pid: 7}, {pid: 9}}, leader)
+		if len(members) != 3 || members[0].pid != leader {
+			t.Errorf("of 5, 7 and 9, %d leads, and the order is %v", leader, members)
+		}
+	}
+	if members := leaderFirst([]procEntry{{pid: 5}, {pid: 7}}, 3); members[0].pid != 5 || len(members) != 2 {
+		t.Errorf("a leader that is gone changed the order to %v", members)
+	}
+}

@@ -124,7 +124,7 @@ func TestEndedProcessesAreKeptForAWhile(t *testing.T) {
 		waitExit(t, p)
 	}
 	list := e.List()
-	if len(list) < 5 || len(list) > 5+sweepSlack {
+	if len(list) < 5 || len(list) > 5+sweepSlack+sweepEvery {
 		t.Errorf("%d are kept", len(list))
 	}
 	if _, err := e.Process(first); !errors.Is(err, ErrUnknownProcess) {
@@ -134,6 +134,22 @@ func TestEndedProcessesAreKeptForAWhile(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("they are kept for ever")
 		}
+	}
+}
+
+// However few they are, ended processes hold little more output than they may.
+func TestEndedOutputIsBounded(t *testing.T) {
+	const most, each = 1 << 20, 300_000
+	e := newEngine(t, Config{Settings: Settings{Limits: Limits{EndedBytes: most}}})
+	for range 12 {
+		waitExit(t, start(t, e, Command{Script: fmt.Sprintf("head -c %d /dev/zero", each)}))
+	}
+	kept := 0
+	for _, p := range e.table.all() {
+		kept += p.log.size().kept
+	}
+	if kept > most+most/4 || kept < most-each {
+		t.Errorf("%d bytes are kept", kept)
 	}
 }
 
