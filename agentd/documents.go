@@ -49,7 +49,10 @@ func (r *reader) read() documents {
 	if err != nil {
 		return refused(err, session.Revision)
 	}
-	return documents{policy: profile.Policy, shell: session.Shell, hash: hash, revision: session.Revision}
+	return documents{
+		policy: profile.Policy, shell: session.Shell, guarded: config.EgressRanges(profile.Guarded),
+		hash: hash, revision: session.Revision,
+	}
 }
 
 func (r *reader) readSession() (config.SessionDocument, error) {

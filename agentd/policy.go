@@ -38,8 +38,10 @@ const syncPatience = 2 * time.Second
 
 // documents are a policy's sources after verification, or why there are none.
 type documents struct {
-	policy   config.Policy
-	shell    config.Shell
+	policy config.Policy
+	shell  config.Shell
+	// guarded are the cluster's own addresses, for the proxy.
+	guarded  []egress.Range
 	hash     string
 	revision int64
 	// reason is empty when the documents are valid.
@@ -176,7 +178,7 @@ func (p *policy) newLauncher(next *policyState) (*sandbox.Launcher, error) {
 		if err != nil {
 			return nil, err
 		}
-		if next.rules, err = proxyRules(network); err != nil {
+		if next.rules, err = proxyRules(network, next.guarded); err != nil {
 			return nil, err
 		}
 		layout.Proxy, next.proxy = address, address

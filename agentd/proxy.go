@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -61,13 +62,13 @@ func (p *proxy) close() {
 	<-p.served
 }
 
-// proxyRules guard the addresses of this pod beside what the proxy guards by itself.
-func proxyRules(network sandbox.Network) (*egress.Rules, error) {
+// proxyRules guard the addresses of the cluster and those of this pod beside what the proxy guards by itself.
+func proxyRules(network sandbox.Network, guarded []egress.Range) (*egress.Rules, error) {
 	own, err := egress.OwnRanges()
 	if err != nil {
 		return nil, fmt.Errorf("making the proxy's rules: %w", err)
 	}
-	return config.EgressRules(network, own)
+	return config.EgressRules(network, slices.Concat(guarded, own))
 }
 
 // proxyEnvironment adds the variables by which programs find the proxy; the policy's own win.

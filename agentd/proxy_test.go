@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"execsession.dev/sandbox"
+	"execsession.dev/sandbox/egress"
 )
 
 func proxyDocuments(revision int64, allowed ...string) documents {
@@ -65,6 +66,26 @@ func TestProxyPolicy(t *testing.T) {
 	want := []string{"2 connect " + greeter.String(), "0 egress " + greeter.String()}
 	if fmt.Sprint(told) != fmt.Sprint(want) {
 		t.Errorf("the ledger tells %q, want %q", told, want)
+	}
+}
+
+// TestProxyGuardsTheCluster: what the document says of the cluster's addresses reaches the rules in force.
+func TestProxyGuardsTheCluster(t *testing.T) {
+	p, _ := testPolicy(t)
+	read := proxyDocuments(1, "*")
+	read.guarded = []egress.Range{{Prefix: netip.MustParsePrefix("93.184.0.0/16"), Name: "a service of the cluster"}}
+	p.adopt(read)
+	t.Cleanup(p.close)
+	if s := p.current(); !s.valid() {
+		t.Skipf("network mode Proxy cannot be had here: %s: %s", s.reason, s.message)
+	}
+	for address, want := range map[string]egress.Reason{"93.184.216.34": egress.ReasonAddress, "93.185.216.34": egress.ReasonAllowed} {
+		d := p.current().rules.Decide(egress.Query{
+			Protocol: egress.ProtocolConnect, Host: "example.com", Port: 443, Addresses: []netip.Addr{netip.MustParseAddr(address)},
+		})
+		if d.Reason != want {
+			t.Errorf("an allowed name at %s: %s, want %s", address, d.Reason, want)
+		}
 	}
 }
 

@@ -3,8 +3,10 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -17,6 +19,7 @@ import (
 	"execsession.dev/controllers/capability"
 	"execsession.dev/controllers/execsession"
 	"execsession.dev/controllers/follower"
+	"execsession.dev/controllers/network"
 	"execsession.dev/controllers/profile"
 	"execsession.dev/controllers/sandboxprofile"
 	"execsession.dev/controllers/signing"
@@ -31,6 +34,10 @@ type Options struct {
 	Keys signing.Keys
 	// UserNamespaces overrides what nodes say about them; nil asks the nodes.
 	UserNamespaces *bool
+	// ClusterCIDRs are addresses of the cluster beside those that the API server knows.
+	ClusterCIDRs []netip.Prefix
+	// Network is what the operator was told about the cluster's network.
+	Network execsession.NetworkSettings
 	// Workers is how many sessions are worked on at once.
 	Workers int
 	// MaxLogStreams bounds the agents' logs that are followed at once.
@@ -53,7 +60,7 @@ func Scheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// CacheOptions keep only the operator's own pods, claims and ConfigMaps in memory, and
+// CacheOptions keep only the operator's own pods, claims, ConfigMaps and network policies in memory, and
 // of them no managed fields. An object that lost its label is found past the cache.
 func CacheOptions() cache.Options {
 	ours := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{v1alpha1.LabelManaged: v1alpha1.ManagedValue})}
@@ -63,6 +70,7 @@ func CacheOptions() cache.Options {
 			&corev1.Pod{}:                   ours,
 			&corev1.PersistentVolumeClaim{}: ours,
 			&corev1.ConfigMap{}:             ours,
+			&networkingv1.NetworkPolicy{}:   ours,
 		},
 	}
 }
@@ -88,6 +96,12 @@ func Add(ctx context.Context, mgr ctrl.Manager, opts Options) error {
 	if err := mgr.Add(agents); err != nil {
 		return fmt.Errorf("adding the follower: %w", err)
 	}
+	cluster := &network.Cluster{
+		Live: mgr.GetAPIReader(), Sessions: mgr.GetClient(), Given: opts.ClusterCIDRs, APIServer: mgr.GetConfig().Host, Clock: opts.Clock,
+	}
+	if err := mgr.Add(cluster); err != nil {
+		return fmt.Errorf("adding the look at the cluster's addresses: %w", err)
+	}
 	sessions := &execsession.Reconciler{
 		Client:   mgr.GetClient(),
 		Live:     mgr.GetAPIReader(),
@@ -96,6 +110,8 @@ func Add(ctx context.Context, mgr ctrl.Manager, opts Options) error {
 		Keys:     opts.Keys,
 		Agents:   agents,
 		Users:    &capability.UserNamespaces{Nodes: mgr.GetAPIReader(), Clock: opts.Clock, Fixed: opts.UserNamespaces},
+		Cluster:  cluster,
+		Network:  opts.Network,
 		Settings: opts.Settings,
 		Workers:  opts.Workers,
 	}

@@ -1,6 +1,7 @@
 // Package controllers is the one list of what the operator runs.
 //
 //	session  ->  profile   (which one, compiled and signed: profile, signing)
+//	         ->  fence     (the pod's NetworkPolicy, without the cluster's own addresses: network)
 //	         ->  pod       (built and verified: workspacepod)
 //	         <-  agent     (its records, by way of the container's log: follower)
 //

@@ -106,7 +106,7 @@ func newBench(t *testing.T) *bench {
 }
 
 // operator starts an operator for the bench; stop ends it and waits for that.
-func (b *bench) operator() (stop func()) {
+func (b *bench) operator(change ...func(*controllers.Options)) (stop func()) {
 	b.Helper()
 	// Operators of other tests leave sessions behind, and the API server is shared.
 	cacheOptions := controllers.CacheOptions()
@@ -121,7 +121,7 @@ func (b *bench) operator() (stop func()) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	err = controllers.Add(b.Context(), mgr, controllers.Options{
+	options := controllers.Options{
 		Settings: workspacepod.Settings{
 			AgentImage: "agent:1", AgentPullPolicy: corev1.PullIfNotPresent, WorkspaceImage: "workspace:default",
 			Injection: v1alpha1.InjectionImageVolume,
@@ -130,8 +130,11 @@ func (b *bench) operator() (stop func()) {
 		UserNamespaces: new(false),
 		Workers:        4,
 		Logs:           b.logs,
-	})
-	if err != nil {
+	}
+	for _, c := range change {
+		c(&options)
+	}
+	if err := controllers.Add(b.Context(), mgr, options); err != nil {
 		b.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(b.Context()))

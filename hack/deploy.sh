@@ -10,6 +10,13 @@ if [ "${CLUSTER:-}" = current ]; then
   if [ -n "$given" ]; then export KUBECONFIG="$given"; else unset KUBECONFIG; fi
 fi
 
+# The cluster of hack/cluster has an agent that enforces network policies, and its DNS server runs on the node.
+network=()
+if [ "${CLUSTER:-}" != current ]; then
+  node="$(kubectl get nodes -o 'jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address}')"
+  network=(--set networkPolicyEnforced=true --set "dnsCIDRs={$node/32}")
+fi
+
 # An upgrade that was killed half-way leaves a lock that helm never takes back. With the machine's own lock held, a
 # pending operation in the machine's own cluster is such a one.
 exec 9>"${TMPDIR:-/tmp}/execsession-deploy.lock"
@@ -25,5 +32,5 @@ fi
 digest="$(sha256sum bin/images/execsession.tar | cut -c1-16)"
 helm upgrade --install execsession charts/execsession \
   --namespace execsession-system --create-namespace --wait --timeout 3m \
-  --set-string "podAnnotations.execsession\.dev/image-archive=$digest" "$@" >/dev/null
+  --set-string "podAnnotations.execsession\.dev/image-archive=$digest" "${network[@]}" "$@" >/dev/null
 kubectl -n execsession-system rollout status deployment/execsession --timeout=2m

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"net/netip"
+
 	"execsession.dev/approval"
 	"execsession.dev/sandbox"
 )
@@ -30,6 +32,17 @@ type ProfileDocument struct {
 	Namespace string     `json:"namespace"`
 	Profile   ProfileRef `json:"profile"`
 	Policy    Policy     `json:"policy"`
+	// Guarded are addresses of the cluster that the proxy of network mode Proxy refuses unless an entry of the profile
+	// lies in them. Other modes have none, so that their documents do not change with the cluster.
+	Guarded []Range `json:"guarded,omitempty"`
+}
+
+// Range is a part of the cluster's addresses.
+type Range struct {
+	// Prefix has no bits behind its length.
+	Prefix netip.Prefix `json:"prefix"`
+	// Name continues the sentence "it is ...", for whoever is refused.
+	Name string `json:"name"`
 }
 
 // ProfileRef names the object that a ProfileDocument was compiled from.

@@ -71,6 +71,7 @@ func (d ProfileDocument) Validate() error {
 		checkName("profile.uid", d.Profile.UID),
 		checkRange("profile.generation", d.Profile.Generation, 1, 1<<62),
 		d.Policy.validate("policy."),
+		d.validateGuarded(),
 	)
 }
 

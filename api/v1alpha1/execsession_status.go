@@ -10,7 +10,7 @@ type ExecSessionStatus struct {
 	// observedGeneration is the generation of the spec that the status speaks of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// conditions: Ready, Scheduled, StorageReady, AgentReady, SandboxEnforced and ProfileSynced; Reconciling and Stalled only while True.
+	// conditions: Ready, Scheduled, StorageReady, AgentReady, SandboxEnforced, ProfileSynced and NetworkPolicyEnforced; Reconciling and Stalled only while True.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

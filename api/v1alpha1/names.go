@@ -3,7 +3,7 @@ package v1alpha1
 // Names that the operator gives to what belongs to a session. Labels, annotations
 // and names beginning with "execsession" are the operator's.
 const (
-	// LabelSession is on a session's pod and volume claim and holds the session's UID.
+	// LabelSession is on a session's pod, volume claim and network policy and holds the session's UID.
 	LabelSession = "execsession.dev/session-uid"
 	// LabelManaged marks what the operator made, with the value ManagedValue.
 	LabelManaged = "execsession.dev/managed"
@@ -37,6 +37,9 @@ const (
 	ConditionSandboxEnforced = "SandboxEnforced"
 	// ConditionProfileSynced says that the agent runs under the newest profile.
 	ConditionProfileSynced = "ProfileSynced"
+	// ConditionNetworkPolicyEnforced says whether the session's NetworkPolicy is there and the cluster
+	// enforces it, which is Unknown unless the operator was told.
+	ConditionNetworkPolicyEnforced = "NetworkPolicyEnforced"
 	// ConditionReconciling says that the operator or the cluster is still at work.
 	ConditionReconciling = "Reconciling"
 	// ConditionStalled says that nothing will change until somebody acts.
@@ -78,6 +81,10 @@ const (
 	ReasonAgentCrashed  = "AgentCrashed"
 	ReasonAgentSilent   = "AgentSilent"
 	ReasonPolicyInvalid = "PolicyInvalid"
+
+	ReasonDeclared             = "Declared"
+	ReasonNotDeclared          = "NotDeclared"
+	ReasonNetworkPolicyRefused = "NetworkPolicyRefused"
 
 	ReasonEnforced          = "Enforced"
 	ReasonPartlyEnforced    = "PartlyEnforced"

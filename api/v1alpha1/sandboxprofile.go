@@ -146,19 +146,6 @@ type ProfileFilesystem struct {
 	DeniedPaths []AbsolutePath `json:"deniedPaths,omitempty"`
 }
 
-// NetworkMode says what commands may reach.
-//
-// +kubebuilder:validation:Enum=None;Loopback;Proxy;Open
-type NetworkMode string
-
-// ProfileNetwork says what commands may reach.
-type ProfileNetwork struct {
-	// mode is None (Unix sockets only), Loopback, Proxy (the agent's filtering proxy) or Open.
-	// +optional
-	// +kubebuilder:default=None
-	Mode NetworkMode `json:"mode,omitempty"`
-}
-
 // ProfileProcess bounds each process.
 type ProfileProcess struct {
 	// limits are resource limits of each process.

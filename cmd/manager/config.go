@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -28,6 +29,11 @@ type Config struct {
 	// UserNamespaces is nil to find out what the nodes can do.
 	UserNamespaces *bool
 	SigningSecret  string
+	// ClusterCIDRs and DNSServers are told, beside what the API server knows.
+	ClusterCIDRs []netip.Prefix
+	DNSServers   []netip.Prefix
+	// NetworkPolicyEnforced says that the cluster enforces NetworkPolicies.
+	NetworkPolicyEnforced bool
 
 	Workers       int
 	MaxLogStreams int
@@ -45,6 +51,8 @@ type Config struct {
 
 const (
 	envPrefix = "EXECSESSION"
+	// maxPrefixes bounds what every session's documents and policies repeat.
+	maxPrefixes = 64
 	auto      = "Auto"
 
 	// namespaceFile is where a pod finds the name of its namespace.
@@ -62,6 +70,9 @@ func flags() *pflag.FlagSet {
 	set.String("injection", auto, "how agentd comes into pods: Auto, ImageVolume or InitContainer")
 	set.String("user-namespaces", auto, "whether pods have user namespaces of their own: Auto, Always or Never")
 	set.String("signing-secret", "execsession-signing-key", "Secret with the signing key; made if there is none")
+	set.StringSlice("cluster-cidrs", nil, "addresses of the cluster (pods, services, nodes, API servers) beside those that the API server knows")
+	set.StringSlice("dns-cidrs", nil, "addresses of DNS servers that are not the pods k8s-app=kube-dns of kube-system")
+	set.Bool("network-policy-enforced", false, "say that the cluster enforces NetworkPolicies")
 	set.Int("workers", 8, "sessions that are worked on at once")
 	set.Int("max-log-streams", 500, "logs of agents that are followed at once; the others are polled")
 	set.Bool("leader-elect", true, "let only one of several operators work")
@@ -128,6 +139,9 @@ func decode(v *viper.Viper) (Config, error) {
 	numbers := reader{v: v}
 	c.Workers = numbers.positive("workers")
 	c.MaxLogStreams = numbers.positive("max-log-streams")
+	c.ClusterCIDRs = numbers.prefixes("cluster-cidrs")
+	c.DNSServers = numbers.prefixes("dns-cidrs")
+	c.NetworkPolicyEnforced = numbers.boolean("network-policy-enforced")
 	c.LeaderElect = numbers.boolean("leader-elect")
 	c.LeaseDuration = numbers.duration("lease-duration")
 	c.RenewDeadline = numbers.duration("renew-deadline")
@@ -188,6 +202,26 @@ func (r *reader) duration(name string) time.Duration {
 		r.refuse(name, "a duration like 15s")
 	}
 	return d
+}
+
+// prefixes reads a list of addresses and prefixes, at commas too: a variable is one text.
+func (r *reader) prefixes(name string) []netip.Prefix {
+	var found []netip.Prefix
+	for _, text := range strings.FieldsFunc(strings.Join(r.v.GetStringSlice(name), ","), func(c rune) bool { return c == ',' || c == ' ' }) {
+		if addr, err := netip.ParseAddr(text); err == nil {
+			text = netip.PrefixFrom(addr, addr.BitLen()).String()
+		}
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil || prefix != prefix.Masked() || prefix.Addr().Is4In6() {
+			r.errs = append(r.errs, fmt.Errorf("%s: %q is not allowed, want an address or a prefix such as 10.0.0.0/8, without bits behind its length", name, text))
+			continue
+		}
+		found = append(found, prefix)
+	}
+	if len(found) > maxPrefixes {
+		r.errs = append(r.errs, fmt.Errorf("%s: %d are too many, want at most %d", name, len(found), maxPrefixes))
+	}
+	return found
 }
 
 func (r *reader) boolean(name string) bool {

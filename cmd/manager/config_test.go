@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,6 +21,7 @@ func TestLoad(t *testing.T) {
 		return path
 	}
 	good := file("good.yaml", "workers: 3\ninjection: InitContainer\nworkspace-image: from-file\n")
+	lists := file("lists.yaml", "cluster-cidrs: [10.96.0.0/16, 10.244.0.0/16]\n")
 	misspelt := file("bad.yaml", "worker: 3\n")
 	cases := map[string]struct {
 		reason string
@@ -44,6 +46,19 @@ func TestLoad(t *testing.T) {
 				return c.Workers == 5 && c.WorkspaceImage == "from-env" && c.Injection == v1alpha1.InjectionInitContainer
 			},
 		},
+		"lists": {
+			reason: "addresses are prefixes, and a variable is one text",
+			args:   []string{"--namespace=n", "--cluster-cidrs=10.96.0.0/16,2001:db8::/48", "--network-policy-enforced"},
+			env:    map[string]string{"EXECSESSION_DNS_CIDRS": "169.254.20.10, 10.0.0.2"},
+			check: func(c Config) bool {
+				return fmt.Sprint(c.ClusterCIDRs, c.DNSServers) == "[10.96.0.0/16 2001:db8::/48] [169.254.20.10/32 10.0.0.2/32]" && c.NetworkPolicyEnforced
+			},
+		},
+		"lists in a file": {
+			reason: "a list of the file is a list",
+			args:   []string{"--config=" + lists, "--namespace=n"},
+			check:  func(c Config) bool { return fmt.Sprint(c.ClusterCIDRs) == "[10.96.0.0/16 10.244.0.0/16]" },
+		},
 		"variables": {
 			reason: "everything can be a variable",
 			env:    map[string]string{"EXECSESSION_NAMESPACE": "n", "EXECSESSION_USER_NAMESPACES": "Never", "EXECSESSION_LEADER_ELECT": "false"},
@@ -54,9 +69,9 @@ func TestLoad(t *testing.T) {
 		"argument":        {reason: "nothing is passed over", args: []string{"run"}, wrong: []string{"run"}},
 		"many": {
 			reason: "all that is wrong is told at once",
-			args:   []string{"--namespace=n", "--workers=0", "--injection=Magic", "--image-pull-policy=Sometimes", "--log-level=loud", "--agent-image="},
+			args:   []string{"--namespace=n", "--workers=0", "--injection=Magic", "--image-pull-policy=Sometimes", "--log-level=loud", "--agent-image=", "--cluster-cidrs=10.0.0.1/8,pods"},
 			env:    map[string]string{"EXECSESSION_RETRY_PERIOD": "soon", "EXECSESSION_LEADER_ELECT": "maybe"},
-			wrong:  []string{"workers", "Magic", "Sometimes", "loud", "agent-image", "soon", "maybe"},
+			wrong:  []string{"workers", "Magic", "Sometimes", "loud", "agent-image", "soon", "maybe", "10.0.0.1/8", "pods"},
 		},
 	}
 	for name, tc := range cases {

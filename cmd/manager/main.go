@@ -21,6 +21,7 @@ import (
 	"execsession.dev/api/v1alpha1"
 	"execsession.dev/controllers"
 	"execsession.dev/controllers/capability"
+	"execsession.dev/controllers/execsession"
 	"execsession.dev/controllers/signing"
 	"execsession.dev/controllers/workspacepod"
 )
@@ -91,6 +92,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		},
 		Keys:           keys,
 		UserNamespaces: config.UserNamespaces,
+		ClusterCIDRs:   config.ClusterCIDRs,
+		Network:        execsession.NetworkSettings{DNSServers: config.DNSServers, PoliciesEnforced: config.NetworkPolicyEnforced},
 		Workers:        config.Workers,
 		MaxLogStreams:  config.MaxLogStreams,
 	})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,6 +27,7 @@ import (
 
 	"execsession.dev/api/v1alpha1"
 	"execsession.dev/controllers/follower"
+	"execsession.dev/controllers/network"
 	"execsession.dev/controllers/profile"
 	"execsession.dev/controllers/signing"
 	"execsession.dev/controllers/workspacepod"
@@ -57,6 +59,8 @@ type Reconciler struct {
 	Keys     signing.Keys
 	Agents   Agents
 	Users    UserNamespaces
+	Cluster  ClusterNetwork
+	Network  NetworkSettings
 	Settings workspacepod.Settings
 	// Workers is how many sessions are worked on at once.
 	Workers int
@@ -73,6 +77,8 @@ type turn struct {
 
 	// document is the profile to deliver; nil if there is none that is valid.
 	document *profile.Document
+	// ranges are the cluster's own addresses, where the profile makes use of them.
+	ranges network.Ranges
 	// pod is the session's pod; nil if there is none that is trusted.
 	pod *corev1.Pod
 	// repaired says that the profile's ConfigMap was put right, so the pod must be told to look.
@@ -102,7 +108,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	t := &turn{session: session.DeepCopy(), base: session, now: r.Clock.Now()}
 	var errs error
-	for _, do := range []step{r.resolveProfile, r.publishDocument, r.claimStorage, r.keepPod, r.deliver, r.observe} {
+	for _, do := range []step{r.resolveProfile, r.publishDocument, r.claimStorage, r.keepFence, r.keepPod, r.deliver, r.observe} {
 		if errs = do(ctx, t); errs != nil {
 			break
 		}
@@ -151,12 +157,14 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1alpha1.ExecSession{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Owns(&corev1.Pod{}).
 		Owns(&corev1.PersistentVolumeClaim{}).
+		Owns(&networkingv1.NetworkPolicy{}).
 		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.sessionsOfConfigMap), builder.WithPredicates(ours)).
 		Watches(&v1alpha1.SandboxProfile{}, handler.EnqueueRequestsFromMapFunc(r.sessionsOfProfile),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.ClusterSandboxProfile{}, handler.EnqueueRequestsFromMapFunc(r.sessionsOfProfile),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(source.Channel(r.Agents.Changes(), &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(source.Channel(r.Cluster.Changes(), &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
 		Complete(r)
 }
@@ -202,6 +210,8 @@ type remembered struct {
 	made types.UID
 	// revision is the one that was issued last.
 	revision int64
+	// fence is the last NetworkPolicy that was right.
+	fence *networkingv1.NetworkPolicySpec
 	// nudges counts attempts to make an agent read right documents again.
 	nudges nudges
 	// writes paces what changes with every command.

@@ -26,7 +26,13 @@ func (r *Reconciler) resolveProfile(ctx context.Context, t *turn) error {
 	if err != nil {
 		return err
 	}
-	document, err := profile.Build(found, t.session.Namespace, r.Keys)
+	switch found.ProfileSpec().Network.Mode {
+	case v1alpha1.NetworkModeProxy, v1alpha1.NetworkModeOpen:
+		if t.ranges, err = r.Cluster.Current(ctx); err != nil {
+			return err
+		}
+	}
+	document, err := profile.Build(found, t.session.Namespace, t.ranges.Guarded(), r.Keys)
 	if err != nil {
 		t.noProfile(v1alpha1.ReasonProfileInvalid, fmt.Sprintf("%s %q: %v", ref.Kind, ref.Name, err))
 		return nil

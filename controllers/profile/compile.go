@@ -50,11 +50,17 @@ func PolicyHash(policy config.Policy) (string, error) {
 	return "sha256:" + hex.EncodeToString(sum[:]), nil
 }
 
-// compileNetwork lets a proxy do the least: profiles list no domains yet, so it reaches nothing.
+// compileNetwork: what the author of a profile listed is reached by every method unless the profile says less;
+// with Limited as the default, no list would let HTTPS through.
 func compileNetwork(network v1alpha1.ProfileNetwork) sandbox.Network {
-	compiled := sandbox.Network{Mode: sandbox.NetworkMode(or(network.Mode, "None"))}
+	compiled := sandbox.Network{
+		Mode:           sandbox.NetworkMode(or(network.Mode, "None")),
+		AllowedDomains: texts(network.AllowedDomains),
+		DeniedDomains:  texts(network.DeniedDomains),
+		Methods:        string(network.Methods),
+	}
 	if compiled.Mode == sandbox.ProxyNetwork {
-		compiled.Methods = string(egress.LimitedMethods)
+		compiled.Methods = or(compiled.Methods, string(egress.FullMethods))
 	}
 	return compiled
 }

@@ -11,6 +11,7 @@ import (
 	"execsession.dev/agentd/config"
 	"execsession.dev/api/v1alpha1"
 	"execsession.dev/controllers/signing"
+	"execsession.dev/sandbox"
 )
 
 // Document is a profile for the pods of one namespace: signed, and with the hash by
@@ -18,16 +19,21 @@ import (
 type Document struct {
 	Profile v1alpha1.ProfileStatus
 	Sealed  []byte
+	// Network is what the profile says of it, checked.
+	Network sandbox.Network
 	// namespace is the one that the document holds in.
 	namespace string
 }
 
 // Build compiles a profile for a namespace and signs it. The result is the same for
-// the same profile and keys, so that an unchanged one costs no write.
-func Build(p v1alpha1.Profile, namespace string, keys signing.Keys) (Document, error) {
+// the same profile, guarded ranges and keys, so that an unchanged one costs no write.
+func Build(p v1alpha1.Profile, namespace string, guarded []config.Range, keys signing.Keys) (Document, error) {
 	policy, err := Compile(*p.ProfileSpec())
 	if err != nil {
 		return Document{}, err
+	}
+	if policy.Sandbox.Network.Mode != sandbox.ProxyNetwork {
+		guarded = nil
 	}
 	doc := config.ProfileDocument{
 		Version:   config.Version,
@@ -36,7 +42,8 @@ func Build(p v1alpha1.Profile, namespace string, keys signing.Keys) (Document, e
 		Profile: config.ProfileRef{
 			Kind: string(p.ProfileKind()), Name: p.GetName(), UID: string(p.GetUID()), Generation: p.GetGeneration(),
 		},
-		Policy: policy,
+		Policy:  policy,
+		Guarded: guarded,
 	}
 	sealed, err := config.Seal(config.KindProfile, doc, keys.Private()...)
 	if err != nil {
@@ -51,6 +58,7 @@ func Build(p v1alpha1.Profile, namespace string, keys signing.Keys) (Document, e
 			Kind: p.ProfileKind(), Name: p.GetName(), UID: p.GetUID(), Generation: p.GetGeneration(), Hash: hash,
 		},
 		Sealed:    sealed,
+		Network:   policy.Sandbox.Network,
 		namespace: namespace,
 	}, nil
 }

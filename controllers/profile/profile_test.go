@@ -3,6 +3,7 @@ package profile
 import (
 	"bytes"
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -35,6 +36,11 @@ func TestCompile(t *testing.T) {
 	full.Environment.SecretExcludes = false
 	full.Environment.Set = map[string]string{"CI": "true"}
 	full.Limits.ProtectedProcesses = 0
+	proxied, reading := fromNothing, fromNothing
+	proxied.Sandbox.Network = sandbox.Network{
+		Mode: sandbox.ProxyNetwork, AllowedDomains: []string{"*.example.com:443"}, DeniedDomains: []string{"bad.example.com"}, Methods: "Full",
+	}
+	reading.Sandbox.Network = sandbox.Network{Mode: sandbox.ProxyNetwork, Methods: "Limited"}
 	cases := map[string]struct {
 		reason string
 		spec   v1alpha1.SandboxProfileSpec
@@ -56,6 +62,32 @@ func TestCompile(t *testing.T) {
 				Limits: v1alpha1.ProfileLimits{ProtectedProcesses: ptr.To[int32](0)},
 			},
 			want: full,
+		},
+		"proxy": {
+			reason: "its lists arrive, and methods that are not given are all",
+			spec: v1alpha1.SandboxProfileSpec{Network: v1alpha1.ProfileNetwork{
+				Mode: v1alpha1.NetworkModeProxy, AllowedDomains: []v1alpha1.Domain{"*.example.com:443"}, DeniedDomains: []v1alpha1.Domain{"bad.example.com"},
+			}},
+			want: proxied,
+		},
+		"proxy that reads": {
+			reason: "methods that are given arrive",
+			spec: v1alpha1.SandboxProfileSpec{Network: v1alpha1.ProfileNetwork{
+				Mode: v1alpha1.NetworkModeProxy, Methods: v1alpha1.NetworkMethodsLimited,
+			}},
+			want: reading,
+		},
+		"bad domain": {
+			reason: "only the proxy can tell that this is no punycode",
+			spec: v1alpha1.SandboxProfileSpec{Network: v1alpha1.ProfileNetwork{
+				Mode: v1alpha1.NetworkModeProxy, AllowedDomains: []v1alpha1.Domain{"xn--a.example"},
+			}},
+			err: config.ErrInvalid,
+		},
+		"domains without a proxy": {
+			reason: "they would have no effect",
+			spec:   v1alpha1.SandboxProfileSpec{Network: v1alpha1.ProfileNetwork{Mode: "Open", AllowedDomains: []v1alpha1.Domain{"example.com"}}},
+			err:    config.ErrInvalid,
 		},
 		"relative": {
 			reason: "what the API server let through is checked again",
@@ -87,11 +119,11 @@ func TestDocumentIsWhatAgentdReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := &v1alpha1.ClusterSandboxProfile{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "u", Generation: 3}}
-	doc, err := Build(p, "ns", keys)
+	doc, err := Build(p, "ns", nil, keys)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := Build(p, "ns", keys)
+	again, err := Build(p, "ns", nil, keys)
 	if err != nil || !bytes.Equal(doc.Sealed, again.Sealed) {
 		t.Errorf("the same profile made two documents (%v): every look would write", err)
 	}
@@ -115,6 +147,29 @@ func TestDocumentIsWhatAgentdReads(t *testing.T) {
 	}
 	if found.Labels["theirs"] != "stays" || found.Data["more"] != "" {
 		t.Errorf("Restore left labels %v and data %v", found.Labels, found.Data)
+	}
+}
+
+func TestOnlyProxiesGuardTheCluster(t *testing.T) {
+	keys, err := signing.New(bytes.Repeat([]byte{1}, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	guarded := []config.Range{{Prefix: netip.MustParsePrefix("10.96.0.0/16"), Name: "a service of the cluster"}}
+	for mode, want := range map[v1alpha1.NetworkMode]int{"None": 0, "Loopback": 0, "Proxy": 1, "Open": 0} {
+		p := &v1alpha1.SandboxProfile{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u", Generation: 1}}
+		p.Spec.Network.Mode = mode
+		doc, err := Build(p, "ns", guarded, keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, _, err := config.OpenProfile(doc.Sealed, keys.Public())
+		if err != nil || len(read.Guarded) != want {
+			t.Errorf("mode %s: agentd reads %d guarded ranges, want %d (%v): a node that comes would change every document", mode, len(read.Guarded), want, err)
+		}
+		if doc.Network.Mode != sandbox.NetworkMode(mode) {
+			t.Errorf("the document's mode is %q, want %q", doc.Network.Mode, mode)
+		}
 	}
 }
 

@@ -115,8 +115,8 @@ func cutPort(text string) (string, uint16, error) {
 		return text, 0, nil // an address of IPv6, or a prefix
 	}
 	body, port, err := splitAuthority(text)
-	if strings.HasPrefix(body, "[") && strings.Contains(body, "/") {
-		body = strings.Trim(body, "[]")
+	if inner, found := strings.CutPrefix(body, "["); found && strings.Contains(inner, "/") {
+		body = strings.TrimSuffix(inner, "]")
 	}
 	return body, port, err
 }

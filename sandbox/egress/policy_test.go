@@ -39,6 +39,7 @@ func TestCompileErrors(t *testing.T) {
 		"octal address":       {reason: "people read policies", policy: deny("0177.0.0.1"), field: "network.deniedDomains[0]", says: "127.0.0.1"},
 		"mapped address":      {reason: "people read policies", policy: allow("::ffff:10.0.0.1"), field: "network.allowedDomains[0]", says: "10.0.0.1"},
 		"mapped prefix":       {reason: "people read policies", policy: allow("::ffff:10.0.0.0/104"), field: "network.allowedDomains[0]"},
+		"brackets twice":      {reason: "one pair holds an address", policy: allow("[[2001:db8::/32]"), field: "network.allowedDomains[0]"},
 		"zone":                {reason: "an interface of this host", policy: allow("fe80::1%eth0"), field: "network.allowedDomains[0]"},
 		"bits behind":         {reason: "either part may be the mistake", policy: allow("10.1.2.3/8"), field: "network.allowedDomains[0]", says: "10.0.0.0/8"},
 		"this host":           {reason: "loopback by another name", policy: allow("0.0.0.0"), field: "network.allowedDomains[0]", says: "this host"},

@@ -15,21 +15,27 @@ var unreachable = ranges(
 	"255.255.255.255/32", "the broadcast address",
 )
 
+// Names of ranges that more than one table or function speaks of.
+const (
+	nameLinkLocal = "a link-local address"
+	nameMetadata  = "the metadata service of a cloud"
+)
+
 // special are the ranges that are refused unless a policy lists an entry that lies inside of them:
 // whatever IANA's registries of special addresses do not call globally reachable, and the addresses at which
 // clouds answer a machine's questions about itself, some of which are in ranges that are public otherwise.
 var special = ranges(
 	"127.0.0.0/8", "a loopback address",
 	"::1/128", "a loopback address",
-	"169.254.0.0/16", "a link-local address",
-	"fe80::/10", "a link-local address",
-	"169.254.169.254/32", "the metadata service of a cloud",
-	"169.254.170.2/32", "the metadata service of a cloud", // credentials of a container
-	"100.100.100.200/32", "the metadata service of a cloud",
-	"168.63.129.16/32", "the metadata service of a cloud",
-	"192.0.0.192/32", "the metadata service of a cloud",
-	"fd00:ec2::/32", "the metadata service of a cloud",
-	"fd20:ce::254/128", "the metadata service of a cloud",
+	"169.254.0.0/16", nameLinkLocal,
+	"fe80::/10", nameLinkLocal,
+	"169.254.169.254/32", nameMetadata,
+	"169.254.170.2/32", nameMetadata, // credentials of a container
+	"100.100.100.200/32", nameMetadata,
+	"168.63.129.16/32", nameMetadata,
+	"192.0.0.192/32", nameMetadata,
+	"fd00:ec2::/32", nameMetadata,
+	"fd20:ce::254/128", nameMetadata,
 	"10.0.0.0/8", "a private address",
 	"172.16.0.0/12", "a private address",
 	"192.168.0.0/16", "a private address",
