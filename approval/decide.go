@@ -21,6 +21,8 @@ type Request struct {
 	// PrefixRule is the call's suggestion of a rule that would allow it next time.
 	// It means something only together with RequireEscalated.
 	PrefixRule []string
+	// Beyond says, for people, what else the call asks for that its sandbox does not allow; empty when that is nothing.
+	Beyond string
 }
 
 // Verdict says what happens to a command.
@@ -67,8 +69,16 @@ func Decide(policy Policy, request Request) Decision {
 	if err := request.validate(); err != nil {
 		return invalid(ReasonInvalidRequest, err)
 	}
-	if request.SandboxPermissions == "" || request.SandboxPermissions == UseDefault {
+	escalated := request.SandboxPermissions != "" && request.SandboxPermissions != UseDefault
+	switch {
+	case !escalated && request.Beyond == "":
 		return Decision{Verdict: Run, Reason: ReasonDefault}
+	case !escalated:
+		return Decision{
+			Verdict: Refuse,
+			Reason:  ReasonEscalationNever,
+			Message: request.Beyond + "; the profile of this session never grants more than its sandbox allows (escalation " + string(policy.Escalation) + ")",
+		}
 	}
 	return Decision{
 		Verdict: Refuse,

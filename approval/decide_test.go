@@ -50,6 +50,10 @@ func TestDecide(t *testing.T) {
 			reason: "the caller forgot what it justifies", policy: never, request: Request{Justification: "needs the network"},
 			verdict: Refuse, because: ReasonInvalidRequest, field: "justification", says: RequireEscalated,
 		},
+		"beyond": {
+			reason: "asking for a wider sandbox in other words", policy: never, request: Request{Beyond: "sandbox.network Open is not within None"},
+			verdict: Refuse, because: ReasonEscalationNever, says: "sandbox.network Open is not within None; the profile",
+		},
 		"no policy": {
 			reason: "a forgotten policy allows nothing", verdict: Refuse, because: ReasonInvalidPolicy, field: "escalation",
 		},

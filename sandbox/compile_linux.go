@@ -23,7 +23,12 @@ func Compile(policy Policy, layout Layout, caps Capabilities) (*Launcher, error)
 	if policy.Enforcement == Required && len(plan.gaps) > 0 {
 		return nil, &NotEnforceableError{Gaps: plan.gaps}
 	}
-	return newLauncher(plan, caps)
+	launcher, err := newLauncher(plan, caps)
+	if err != nil {
+		return nil, err
+	}
+	launcher.made = origin{policy: policy, layout: layout, caps: caps}
+	return launcher, nil
 }
 
 func newLauncher(p *plan, caps Capabilities) (*Launcher, error) {
@@ -40,7 +45,7 @@ func newLauncher(p *plan, caps Capabilities) (*Launcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	launcher.rules = rules
+	launcher.rules = []*ruleset{rules}
 	return launcher, nil
 }
 

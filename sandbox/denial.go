@@ -50,6 +50,10 @@ type denialKind struct {
 	program   string
 }
 
+func (d *Denial) kind() denialKind {
+	return denialKind{rule: d.Rule, syscall: d.Syscall, arguments: d.Arguments, address: d.Address, program: d.Program}
+}
+
 // tally counts denials. The first of a kind is told at once; those that repeat it
 // are told as a number at the end of a window, which doubles while they go on: a million
 // calls in a loop make a handful of events.
@@ -74,7 +78,7 @@ func (t *tally) add(d Denial, now time.Time) {
 		t.due = now.Add(t.window)
 		t.kinds, t.others = make(map[denialKind]*Denial), make(map[string]*Denial)
 	}
-	kind := denialKind{rule: d.Rule, syscall: d.Syscall, arguments: d.Arguments, address: d.Address, program: d.Program}
+	kind := d.kind()
 	if known := t.kinds[kind]; known != nil {
 		known.count(now)
 		return

@@ -255,10 +255,22 @@ func TestEnforcement(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		policy  Policy
+		narrow  *Narrowing
 		asRoot  bool
 		differs []map[string]string
 		leave   []string
 	}{
+		"narrowed": {
+			reason: "a command that asks for less than everything gets what the default gives",
+			policy: with(func(p *Policy) { p.Filesystem.Mode, p.Network.Mode = FullAccess, OpenNetwork }),
+			narrow: &Narrowing{Filesystem: WorkspaceWrite, Network: NoNetwork},
+		},
+		"narrowed to ReadOnly": {
+			reason:  "and one that asks for less than the default",
+			policy:  Default(),
+			narrow:  &Narrowing{Filesystem: ReadOnly},
+			differs: []map[string]string{readOnlyDiffers},
+		},
 		"WorkspaceWrite": {
 			reason: "the default policy, as a pod runs it",
 			policy: Default(),
@@ -304,7 +316,7 @@ func TestEnforcement(t *testing.T) {
 			maps.DeleteFunc(want, func(name, _ string) bool {
 				return slices.Contains(c.leave, name) || attempts[name] == nil || unavailable(t, name, c.asRoot)
 			})
-			answer := runAgent(t, s, agentOrder{Policy: c.policy, Layout: s.layout(), Attempts: slices.Sorted(maps.Keys(want))}, c.asRoot)
+			answer := runAgent(t, s, agentOrder{Policy: c.policy, Narrow: c.narrow, Layout: s.layout(), Attempts: slices.Sorted(maps.Keys(want))}, c.asRoot)
 			if answer.CompileError != "" || !answer.Report.Enforced {
 				t.Fatalf("%s: compile error %q, report %+v", c.reason, answer.CompileError, answer.Report)
 			}

@@ -68,6 +68,8 @@ type SetupError struct {
 const (
 	// StageLauncher means that the launcher is closed.
 	StageLauncher = "launcher"
+	// StageNarrowing means that the rules of a narrowing could not be made, or not all of them.
+	StageNarrowing = "narrowing"
 	// StageAttributes means that the process attributes ask for what a sandboxed start cannot do.
 	StageAttributes = "attributes"
 	// StageThread means that no thread could be had that may be confined.

@@ -71,6 +71,7 @@ func TestMain(m *testing.M) {
 // agentOrder is what a test asks of an agent.
 type agentOrder struct {
 	Policy   Policy
+	Narrow   *Narrowing
 	Layout   Layout
 	Base     string
 	ForceABI *int
@@ -237,6 +238,10 @@ func carryOut(order agentOrder) (agentAnswer, error) {
 	}
 	order.environment = []string{"PROXY=" + portOf(open.proxy), "OTHER=" + portOf(open.other)}
 	launcher, err := Compile(order.Policy, order.Layout, caps)
+	if err == nil && order.Narrow != nil {
+		defer launcher.Close()
+		launcher, err = launcher.Narrow(*order.Narrow)
+	}
 	if err != nil {
 		answer.CompileError = err.Error()
 		if refused, ok := errors.AsType[*NotEnforceableError](err); ok {

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"os"
 	"runtime"
 	"sync"
@@ -27,10 +28,20 @@ type Launcher struct {
 	report   Report
 
 	// mu is held for reading while a start uses the rules' descriptor.
-	mu      sync.RWMutex
-	closed  bool
-	rules   *ruleset
+	mu     sync.RWMutex
+	closed bool
+	// rules are applied one above the other: what all of them allow is allowed.
+	rules   []*ruleset
 	threads threads
+	// made is what this was compiled from.
+	made origin
+}
+
+// origin is what a launcher is compiled from.
+type origin struct {
+	policy Policy
+	layout Layout
+	caps   Capabilities
 }
 
 // Start starts a confined process, like syscall.ForkExec: attr.Sys.PidFD is
@@ -88,7 +99,11 @@ func (l *Launcher) Close() error {
 	}
 	l.closed = true
 	l.threads.close()
-	return l.rules.close()
+	var err error
+	for _, rules := range l.rules {
+		err = errors.Join(err, rules.close())
+	}
+	return err
 }
 
 // confineThread restricts the calling thread for good, the filter last because it
@@ -103,8 +118,11 @@ func (l *Launcher) confineThread(supervised bool) (listener int, err error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return -1, &SetupError{Stage: StageNoNewPrivs, Err: err}
 	}
-	if l.rules.fd >= 0 {
-		if err := llsyscall.LandlockRestrictSelf(l.rules.fd, l.rules.flags); err != nil {
+	for _, rules := range l.rules {
+		if rules.fd < 0 {
+			continue
+		}
+		if err := llsyscall.LandlockRestrictSelf(rules.fd, rules.flags); err != nil {
 			return -1, &SetupError{Stage: StageLandlock, Err: err}
 		}
 	}

@@ -107,7 +107,7 @@ func TestStartStages(t *testing.T) {
 		stage  string
 		want   syscall.Errno
 	}{
-		"rules":  {func(l *Launcher) { l.rules = &ruleset{fd: 1 << 20} }, StageLandlock, unix.EBADF},
+		"rules":  {func(l *Launcher) { l.rules = []*ruleset{{fd: 1 << 20}} }, StageLandlock, unix.EBADF},
 		"filter": {func(l *Launcher) { l.program = []unix.SockFilter{{Code: 0xFFFF}} }, StageSeccomp, unix.EINVAL},
 	}
 	for name, c := range cases {

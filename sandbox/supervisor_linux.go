@@ -17,6 +17,8 @@ type Watch struct {
 	// OnDenial is called from one goroutine at a time, in order. The next caller waits for
 	// its answer meanwhile, so it must not block.
 	OnDenial func(Denial)
+	// Refusals, if there is one, counts them for whoever asks.
+	Refusals *Refusals
 	// OnEnd is called once, after the last OnDenial, when no process is left that this
 	// start made, or when it made none.
 	OnEnd func()
@@ -141,11 +143,14 @@ func (s *supervisor) refuse(listener int, asked *notification, by rule, address 
 		Arguments: describeArguments(name, &asked.args), Address: address,
 	}
 	known := true
-	if s.watch.OnDenial != nil {
+	if s.watch.OnDenial != nil || s.watch.Refusals != nil {
 		who, certain := s.whoAsked(listener, asked)
 		denial.PID, denial.Program, known = who.pid, who.program, certain
 	}
-	if reply(listener, answer{id: asked.id, errno: -int32(denial.Errno)}) != nil || !known {
+	refused := s.watch.Refusals.count(denial, func() bool {
+		return reply(listener, answer{id: asked.id, errno: -int32(denial.Errno)}) == nil && known
+	})
+	if !refused {
 		return // the call ended without an answer of ours, so it was not refused by us
 	}
 	s.tally.add(denial, time.Now())
@@ -159,7 +164,7 @@ func (s *supervisor) whoAsked(listener int, asked *notification) (caller, bool) 
 		if who, known := s.programs[asked.thread]; known {
 			return who, true
 		}
-		if s.tally.full() {
+		if s.tally.full() && s.watch.Refusals.full() {
 			return caller{}, true // only the rule will be kept
 		}
 	}

@@ -45,6 +45,8 @@ type Command struct {
 	Shell string
 	// Login says, for scripts, whether the shell is a login shell; nil means as the settings allow.
 	Login *bool
+	// Start starts this command; nil means Settings.Start.
+	Start StartFunc
 }
 
 // ExecCommandRequest is a command and how long to wait for it.

@@ -160,13 +160,13 @@ func (e *Engine) start(ctx context.Context, c Command, tool bool, born func(*Pro
 		e.table.release(id)
 		return nil, err
 	}
-	return e.launchAs(id, plan, settings, entry{tool: tool}, born)
+	return e.launchAs(id, plan, entry{tool: tool}, born)
 }
 
 // launchAs starts a finished plan under a reserved id.
-func (e *Engine) launchAs(id int32, plan plan, settings *settings, as entry, born func(*Process)) (*Process, error) {
+func (e *Engine) launchAs(id int32, plan plan, as entry, born func(*Process)) (*Process, error) {
 	launched, err := plan.launch(func(argv0 string, argv []string, attr *syscall.ProcAttr) (int, error) {
-		return e.orphans.started(func() (int, error) { return settings.Start(argv0, argv, attr) })
+		return e.orphans.started(func() (int, error) { return plan.start(argv0, argv, attr) })
 	})
 	if err != nil {
 		e.table.release(id)

@@ -12,6 +12,7 @@ import (
 
 // plan is a checked command: exactly what will be started.
 type plan struct {
+	start   StartFunc
 	display string
 	program string
 	argv    []string
@@ -45,6 +46,10 @@ func (s *settings) plan(c Command) (plan, error) {
 		tty: c.TTY, size: c.Size, stdin: c.Stdin, data: c.StdinData, timeout: c.Timeout,
 		dir:    clean(s.Workdir, c.Workdir),
 		retain: s.Limits.OutputBytes,
+		start:  s.Start,
+	}
+	if c.Start != nil {
+		p.start = c.Start
 	}
 	if p.tty && p.size == (Size{}) {
 		p.size = Size{Rows: 24, Columns: 80}

@@ -82,7 +82,7 @@ func (e *Engine) takeSnapshot(s *settings, sh shell) *shellState {
 		return nil
 	}
 	defer e.running.Done()
-	p, err := e.launchAs(id, plan, s, entry{hidden: true}, nil)
+	p, err := e.launchAs(id, plan, entry{hidden: true}, nil)
 	if err != nil {
 		return nil
 	}
