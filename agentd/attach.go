@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"execsession.dev/agentd/wire"
+	"execsession.dev/approval"
 	"execsession.dev/unifiedexec"
 )
 
@@ -39,7 +40,7 @@ func (s *service) Attach(stream attachStream) error {
 	defer answers.close()
 	feeder := &feeder{process: process, answers: answers, active: s.reporter.active}
 	feeder.name(first.GetInputId())
-	if err := answers.send(&wire.AttachResponse{Message: &wire.AttachResponse_Process{Process: processTo(info)}}); err != nil {
+	if err := answers.send(&wire.AttachResponse{Message: &wire.AttachResponse_Process{Process: s.processTo(info)}}); err != nil {
 		return err
 	}
 
@@ -66,7 +67,9 @@ func (s *service) Attach(stream attachStream) error {
 	if !ended {
 		return nil // A client that does not follow gets no end that is not there.
 	}
-	return answers.send(&wire.AttachResponse{Message: &wire.AttachResponse_Exit{Exit: exitTo(&record)}})
+	return answers.send(&wire.AttachResponse{
+		Message: &wire.AttachResponse_Exit{Exit: exitTo(&record)}, Denials: denialsTo(s.reporter.denials.of(info.ID).All()),
+	})
 }
 
 // maxInputID is more than any random name needs.
@@ -94,10 +97,13 @@ func (s *service) open(ctx context.Context, first *wire.AttachRequest) (*unified
 		// The reader is there before the command writes: a client that starts a command misses nothing of it.
 		var process *unifiedexec.Process
 		var output *unifiedexec.Reader
-		err := s.start(ctx, m.Start, func(command unifiedexec.Command) (err error) {
+		launched, err := s.launch(ctx, m.Start.GetCommand(), approval.Request{}, func(command unifiedexec.Command) (err error) {
 			process, output, err = s.engine.StartReading(ctx, command, options)
 			return err
 		})
+		if err == nil {
+			s.reporter.denials.name(launched, process.ID())
+		}
 		return process, output, err
 	case *wire.AttachRequest_Open:
 		s.reporter.active()

@@ -7,10 +7,13 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"execsession.dev/agentd/ledger"
 	"execsession.dev/agentd/wire"
+	"execsession.dev/sandbox"
 	"execsession.dev/unifiedexec"
 )
 
@@ -121,7 +124,7 @@ var processStates = map[unifiedexec.State]wire.ProcessState{
 // maxShownCommand keeps a list of processes within a message; a script may have megabytes.
 const maxShownCommand = 4096
 
-func processTo(info unifiedexec.Info) *wire.Process {
+func processTo(info unifiedexec.Info, refused []sandbox.Denial) *wire.Process {
 	return &wire.Process{
 		Id: info.ID, State: processStates[info.State],
 		Command: shown(info.Command), Workdir: valid(info.Workdir), Tty: info.TTY,
@@ -132,7 +135,27 @@ func processTo(info unifiedexec.Info) *wire.Process {
 		Descendants: int32(info.Descendants),
 		StdinOpen:   info.StdinOpen, OutputOpen: info.OutputOpen,
 		SpilledBytes: info.SpilledBytes, OutputLost: info.OutputLost,
+		Denials: denialsTo(refused),
 	}
+}
+
+func denialsTo(refused []sandbox.Denial) []*wire.Denial {
+	if len(refused) == 0 {
+		return nil
+	}
+	denials := make([]*wire.Denial, len(refused))
+	for i, d := range refused {
+		denials[i] = &wire.Denial{
+			Source: ledger.SourceEnforced, Rule: d.Rule, Syscall: d.Syscall, Arguments: d.Arguments, Address: d.Address,
+			Errno: unix.ErrnoName(d.Errno), Program: valid(d.Program), Pid: int32(d.PID), Count: d.Count, Mixed: d.Omitted,
+			FirstTime: timestamppb.New(d.First), LastTime: timestamppb.New(d.Last),
+		}
+	}
+	return denials
+}
+
+func narrowingFrom(n *wire.Narrowing) sandbox.Narrowing {
+	return sandbox.Narrowing{Filesystem: sandbox.FilesystemMode(n.GetFilesystem()), Network: sandbox.NetworkMode(n.GetNetwork())}
 }
 
 func shown(command string) string {
@@ -146,7 +169,7 @@ func shown(command string) string {
 // valid is what the protocol's strings must be: UTF-8.
 func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-func resultTo(r unifiedexec.Result) *wire.ToolResult {
+func resultTo(r unifiedexec.Result, refused []sandbox.Denial) *wire.ToolResult {
 	result := &wire.ToolResult{
 		ChunkId:            r.ChunkID,
 		WallTimeSeconds:    r.WallTime.Seconds(),
@@ -154,6 +177,7 @@ func resultTo(r unifiedexec.Result) *wire.ToolResult {
 		Output:             valid(r.Output),
 		Notices:            r.Notices,
 		Exit:               exitTo(r.Exit),
+		Denials:            denialsTo(refused),
 	}
 	if r.Exit != nil {
 		result.ExitCode = new(result.Exit.GetExitCode())
@@ -181,10 +205,10 @@ func runBytes(field string, given *int64, unset int) (int, error) {
 }
 
 // runTo makes the answer, with both streams in one of at most so many bytes; 0 means without.
-func runTo(r unifiedexec.RunResult, aggregate int) *wire.RunResponse {
+func runTo(r unifiedexec.RunResult, aggregate int, refused []sandbox.Denial) *wire.RunResponse {
 	response := &wire.RunResponse{
 		Exit: exitTo(&r.Exit), Stdout: r.Stdout, Stderr: r.Stderr, StdoutBytes: r.StdoutBytes, StderrBytes: r.StderrBytes,
-		WallTimeSeconds: r.WallTime.Seconds(),
+		WallTimeSeconds: r.WallTime.Seconds(), Denials: denialsTo(refused),
 	}
 	if aggregate > 0 {
 		response.Aggregate = r.Aggregate(aggregate)

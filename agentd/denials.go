@@ -18,12 +18,13 @@ import (
 const (
 	denialsPerSecond = 20
 	denialsBurst     = 100
-	// keptLaunches and keptCounts bound what is remembered of commands that ended.
+	// keptLaunches and keptCommands bound what is remembered of commands that ended: of those that never got a name, and
+	// of those that were refused something. The engine keeps fewer.
 	keptLaunches = 256
-	keptCounts   = 1024
+	keptCommands = 256
 )
 
-// denials tells the ledger what commands were refused, and counts it by command.
+// denials tells the ledger what commands were refused, and knows it of each command.
 type denials struct {
 	out appender
 	now func() time.Time
@@ -32,11 +33,12 @@ type denials struct {
 	// launches are those whose command has no name yet: the engine gives it after the start.
 	launches map[int]*launch
 	// ended are the processes among them that are no more, oldest first.
-	ended  []int
-	counts map[int32]uint64
-	// counted are the commands with a count, oldest first.
-	counted []int32
-	total   uint64
+	ended []int
+	// commands are those that have something left, or were refused something; finished are the latter, which have
+	// nothing left, oldest first.
+	commands map[int32]*launch
+	finished []int32
+	total    uint64
 	// allowance is how many records may be written at the moment of its last change.
 	allowance float64
 	changed   time.Time
@@ -44,10 +46,11 @@ type denials struct {
 	idle      chan struct{} // closed when nothing lives; nil unless somebody waits
 }
 
-// launch is one start and what it was refused before its command had a name.
+// launch is one start, and what it was refused.
 type launch struct {
-	denials *denials
-	// The others are guarded by denials.mu.
+	denials  *denials
+	refusals sandbox.Refusals
+	// The others are guarded by denials.mu. What was refused before the command had a name is pending.
 	id      int32
 	named   bool
 	over    bool
@@ -57,18 +60,18 @@ type launch struct {
 
 func newDenials(out appender, now func() time.Time) *denials {
 	return &denials{
-		out: out, now: now, launches: make(map[int]*launch), counts: make(map[int32]uint64),
+		out: out, now: now, launches: make(map[int]*launch), commands: make(map[int32]*launch),
 		allowance: denialsBurst, changed: now(),
 	}
 }
 
 // watch returns what a start is watched with. Begun follows if it made a process.
-func (d *denials) watch() (*launch, sandbox.Watch) {
+func (d *denials) watch(l *launch) sandbox.Watch {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.live++
-	l := &launch{denials: d}
-	return l, sandbox.Watch{OnDenial: l.denied, OnEnd: l.end}
+	l.denials = d
+	return sandbox.Watch{OnDenial: l.denied, Refusals: &l.refusals, OnEnd: l.end}
 }
 
 // begun notes the process that a start made.
@@ -86,16 +89,36 @@ func (d *denials) begun(l *launch, pid int) {
 func (d *denials) identify(pid int, id int32) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	l := d.launches[pid]
-	if l == nil {
-		return // it was started otherwise
+	if l := d.launches[pid]; l != nil { // else it was started otherwise, or has its name already
+		d.nameLocked(l, id)
 	}
-	delete(d.launches, pid)
+}
+
+// name says which command a launch is. Whoever started it knows that sooner than the engine tells it.
+func (d *denials) name(l *launch, id int32) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if l.denials != nil && !l.named {
+		d.nameLocked(l, id)
+	}
+}
+
+func (d *denials) nameLocked(l *launch, id int32) {
+	if d.launches[l.pid] == l {
+		delete(d.launches, l.pid)
+	}
 	l.id, l.named = id, true
 	for _, denial := range l.pending {
 		d.tellLocked(l, denial)
 	}
 	l.pending = nil
+	if l.over && l.refusals.Total() == 0 {
+		return
+	}
+	d.commands[id] = l
+	if l.over {
+		d.finishLocked(l)
+	}
 }
 
 func (l *launch) denied(denial sandbox.Denial) {
@@ -115,7 +138,10 @@ func (l *launch) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l.over = true
-	if !l.named && d.launches[l.pid] == l {
+	switch {
+	case l.named:
+		d.finishLocked(l)
+	case d.launches[l.pid] == l:
 		d.forgetLocked(l)
 	}
 	d.live--
@@ -138,16 +164,27 @@ func (d *denials) forgetLocked(l *launch) {
 	d.ended = d.ended[1:]
 }
 
+// finishLocked forgets a command that was refused nothing, and bounds the others.
+func (d *denials) finishLocked(l *launch) {
+	if d.commands[l.id] != l {
+		return
+	}
+	if l.refusals.Total() == 0 {
+		delete(d.commands, l.id)
+		return
+	}
+	d.finished = append(d.finished, l.id)
+	if len(d.finished) <= keptCommands {
+		return
+	}
+	if oldest := d.commands[d.finished[0]]; oldest != nil && oldest.over {
+		delete(d.commands, d.finished[0])
+	}
+	d.finished = d.finished[1:]
+}
+
 func (d *denials) tellLocked(l *launch, denial sandbox.Denial) {
 	d.total += denial.Count
-	if _, known := d.counts[l.id]; !known {
-		d.counted = append(d.counted, l.id)
-		if len(d.counted) > keptCounts {
-			delete(d.counts, d.counted[0])
-			d.counted = d.counted[1:]
-		}
-	}
-	d.counts[l.id] += denial.Count
 	if !d.mayTellLocked() {
 		return
 	}
@@ -199,12 +236,15 @@ func (d *denials) count() uint64 {
 	return d.total
 }
 
-// of is how many calls of a command, its descendants included, were refused; 0 also
-// for a command of long ago.
-func (d *denials) of(id int32) uint64 {
+// of is what a command, its descendants included, was refused; nil when that is nothing, and also for a command of
+// long ago or of an earlier agentd.
+func (d *denials) of(id int32) *sandbox.Refusals {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.counts[id]
+	if l := d.commands[id]; l != nil {
+		return &l.refusals
+	}
+	return nil
 }
 
 // settle waits until the last process of every command is gone, which tells its last

@@ -55,8 +55,8 @@ func TestDenialReachesTheLedger(t *testing.T) {
 		got.Arguments != "flags=CLONE_NEWNET" || got.Errno != "EPERM" || got.Count != 1 || got.PID <= 1 || got.Program == "" {
 		t.Errorf("got %+v", got)
 	}
-	if p.denials.of(7) != 1 || p.denials.count() != 1 || p.denials.of(8) != 0 {
-		t.Errorf("counted %d of the command, %d in all", p.denials.of(7), p.denials.count())
+	if p.denials.of(7).Total() != 1 || p.denials.count() != 1 || p.denials.of(8) != nil {
+		t.Errorf("counted %d of the command, %d in all", p.denials.of(7).Total(), p.denials.count())
 	}
 }
 
@@ -65,7 +65,8 @@ func TestDenialsAreBounded(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var out deniedRecords
 	d := newDenials(&out, func() time.Time { return now })
-	l, watch := d.watch()
+	l := &launch{}
+	watch := d.watch(l)
 	d.begun(l, 50)
 	d.identify(50, 1)
 	const events = 5000
@@ -82,31 +83,43 @@ func TestDenialsAreBounded(t *testing.T) {
 	if len(out.kept) != denialsBurst+2*denialsPerSecond {
 		t.Errorf("got %d records two seconds later, want %d", len(out.kept), denialsBurst+2*denialsPerSecond)
 	}
-	if d.count() != 6*events || d.of(1) != 6*events {
-		t.Errorf("counted %d and %d, want %d", d.count(), d.of(1), 6*events)
+	if d.count() != 6*events {
+		t.Errorf("counted %d, want %d", d.count(), 6*events)
 	}
 }
 
-// TestDenialsForgetTheNameless: starts that never become commands, and commands of long ago, leave nothing behind.
-func TestDenialsForgetTheNameless(t *testing.T) {
-	d := newDenials(new(deniedRecords), time.Now)
+// TestDenialsForget: starts that never become commands, commands that were refused nothing and those of long ago leave
+// nothing behind.
+func TestDenialsForget(t *testing.T) {
+	p, keeper := testPolicy(t)
+	p.adopt(validDocuments(1))
+	if !p.current().report.Denials {
+		t.Skip("the kernel gives this process no listener: it has none, or a filter above this process has the only one")
+	}
+	d := p.denials
 	for pid := range 10 * keptLaunches {
-		l, watch := d.watch()
+		l := &launch{}
+		watch := d.watch(l)
 		d.begun(l, pid+2)
 		watch.OnEnd()
 	}
 	if len(d.launches) > keptLaunches {
 		t.Errorf("%d launches are remembered", len(d.launches))
 	}
-	for id := range int32(2 * keptCounts) {
-		l, watch := d.watch()
-		d.begun(l, int(id)+2)
-		d.identify(int(id)+2, id)
-		watch.OnDenial(sandbox.Denial{Count: 1})
-		watch.OnEnd()
+	for id := range int32(20) {
+		if text := runScript(t, p, keeper, id, "true"); text != "" {
+			t.Fatalf("got %q", text)
+		}
 	}
-	if len(d.counts) > keptCounts || d.of(2*keptCounts-1) != 1 || d.of(0) != 0 {
-		t.Errorf("%d counts are remembered", len(d.counts))
+	if len(d.commands) != 0 {
+		t.Errorf("%d commands are remembered that were refused nothing", len(d.commands))
+	}
+	const first = 100
+	for id := range int32(keptCommands + 2) {
+		runScript(t, p, keeper, first+id, "exec 3<>/dev/tcp/192.0.2.1/80")
+	}
+	if len(d.commands) != keptCommands || d.of(first+1) != nil || d.of(first+2).Total() != 1 {
+		t.Errorf("%d commands are remembered, of one %+v", len(d.commands), d.of(first+2).All())
 	}
 	d.settle(time.Minute)
 }

@@ -52,7 +52,7 @@ func (s *service) StopAll(ctx context.Context, r *wire.StopAllRequest) (*wire.St
 	}
 	var answer wire.StopAllResponse
 	for _, info := range stopped {
-		answer.Processes = append(answer.Processes, processTo(info))
+		answer.Processes = append(answer.Processes, s.processTo(info))
 	}
 	return &answer, nil
 }

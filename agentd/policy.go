@@ -62,6 +62,8 @@ func (d documents) same(other documents) bool {
 type policyState struct {
 	documents
 	launcher *sandbox.Launcher // nil when invalid
+	// narrowed are those of commands that ask for less.
+	narrowed narrowedLaunchers
 	// rules and proxy are set in network mode Proxy.
 	rules   *egress.Rules
 	proxy   netip.AddrPort
@@ -202,6 +204,7 @@ func (p *policy) replace(next *policyState) {
 }
 
 func closeLauncher(s *policyState) {
+	s.narrowed.close()
 	if s.launcher != nil {
 		// Close only releases the ruleset; there is nothing to do about an error.
 		_ = s.launcher.Close()
@@ -231,19 +234,24 @@ func (p *policy) settings(s *policyState) unifiedexec.Settings {
 	return settings
 }
 
-// gate is the engine's StartFunc under a state: it starts nothing once that state is
-// no longer in force.
+// gate is the engine's StartFunc under a state for what is no command of anybody: the shells of its own.
 func (p *policy) gate(s *policyState) unifiedexec.StartFunc {
+	return func(argv0 string, argv []string, attr *syscall.ProcAttr) (int, error) {
+		return p.starter(s, s.launcher, &launch{})(argv0, argv, attr)
+	}
+}
+
+// starter is the engine's StartFunc of one command under a state: it starts nothing once that state is no longer in force.
+func (p *policy) starter(s *policyState, launcher *sandbox.Launcher, launched *launch) unifiedexec.StartFunc {
 	return func(argv0 string, argv []string, attr *syscall.ProcAttr) (int, error) {
 		p.gateMu.RLock()
 		defer p.gateMu.RUnlock()
 		if p.state != s {
 			return 0, errPolicyReplaced
 		}
-		launch, watch := p.denials.watch()
-		pid, err := s.launcher.StartWatched(argv0, argv, attr, watch)
+		pid, err := launcher.StartWatched(argv0, argv, attr, p.denials.watch(launched))
 		if err == nil {
-			p.denials.begun(launch, pid)
+			p.denials.begun(launched, pid)
 		}
 		return pid, err
 	}

@@ -37,7 +37,7 @@ func (s *service) GetStatus(context.Context, *wire.GetStatusRequest) (*wire.Agen
 		Sandbox: &wire.SandboxStatus{
 			LandlockAbi: int32(now.Sandbox.LandlockABI),
 			Seccomp:     now.Sandbox.Seccomp, Enforced: now.Sandbox.Enforced,
-			NotEnforced: now.Sandbox.NotEnforced,
+			NotEnforced: now.Sandbox.NotEnforced, Denials: now.Sandbox.Denials,
 		},
 		Policy: &wire.PolicyStatus{
 			Valid: now.Policy.Valid, Reason: now.Policy.Reason, Message: valid(now.Policy.Message),
@@ -54,7 +54,7 @@ func (s *service) ExecCommand(ctx context.Context, r *wire.ExecCommandRequest) (
 		return nil, fieldError("yield_time_ms", "is not for a command that runs to its end: command.timeout bounds it")
 	}
 	var result unifiedexec.Result
-	err := s.launchTool(ctx, r, func(command unifiedexec.Command) (err error) {
+	launched, err := s.launchTool(ctx, r, func(command unifiedexec.Command) (err error) {
 		if r.GetOneShot() {
 			result, err = s.engine.ExecOneShot(ctx, command, r.MaxOutputTokens)
 			return err
@@ -67,7 +67,10 @@ func (s *service) ExecCommand(ctx context.Context, r *wire.ExecCommandRequest) (
 	if err != nil {
 		return nil, err
 	}
-	return resultTo(result), nil
+	if result.Exit == nil {
+		s.reporter.denials.name(launched, result.ProcessID)
+	}
+	return resultTo(result, launched.refusals.Take()), nil
 }
 
 // toolRequest is a command of an agent's tool, with what it says about where and with which rights to run.
@@ -80,18 +83,13 @@ type toolRequest interface {
 }
 
 // launchTool launches what a tool asks for by means of start.
-func (s *service) launchTool(ctx context.Context, r toolRequest, start func(unifiedexec.Command) error) error {
+func (s *service) launchTool(ctx context.Context, r toolRequest, start func(unifiedexec.Command) error) (*launch, error) {
 	if id := r.GetEnvironmentId(); id != "" {
-		return fieldError("environment_id", "%q is not this agent's: it has one environment and no name for it", id)
+		return nil, fieldError("environment_id", "%q is not this agent's: it has one environment and no name for it", id)
 	}
-	command, err := commandFrom(r.GetCommand())
-	if err != nil {
-		return err
-	}
-	wanted := approval.Request{
+	return s.launch(ctx, r.GetCommand(), approval.Request{
 		SandboxPermissions: r.GetSandboxPermissions(), Justification: r.GetJustification(), PrefixRule: r.GetPrefixRule(),
-	}
-	return s.launch(ctx, command, wanted, func() error { return start(command) })
+	}, start)
 }
 
 // Run implements wire.AgentServer.
@@ -105,7 +103,7 @@ func (s *service) Run(ctx context.Context, r *wire.RunRequest) (*wire.RunRespons
 		return nil, err
 	}
 	var result unifiedexec.RunResult
-	err = s.launchTool(ctx, r, func(command unifiedexec.Command) (err error) {
+	launched, err := s.launchTool(ctx, r, func(command unifiedexec.Command) (err error) {
 		result, err = s.engine.Run(ctx, unifiedexec.RunRequest{
 			Command: command, NoTimeout: r.GetNoTimeout(), UserShell: r.GetUserShell(), StreamBytes: keep,
 		})
@@ -114,7 +112,7 @@ func (s *service) Run(ctx context.Context, r *wire.RunRequest) (*wire.RunRespons
 	if err != nil {
 		return nil, err
 	}
-	return runTo(result, aggregate), nil
+	return runTo(result, aggregate, launched.refusals.Take()), nil
 }
 
 // WriteStdin implements wire.AgentServer.
@@ -127,36 +125,43 @@ func (s *service) WriteStdin(ctx context.Context, r *wire.WriteStdinRequest) (*w
 	if err != nil {
 		return nil, err
 	}
-	return resultTo(result), nil
+	return resultTo(result, s.reporter.denials.of(r.GetSessionId()).Take()), nil
 }
 
 // Start implements wire.AgentServer.
 func (s *service) Start(ctx context.Context, r *wire.StartRequest) (*wire.Process, error) {
 	var process *unifiedexec.Process
-	err := s.start(ctx, r, func(command unifiedexec.Command) (err error) {
+	launched, err := s.launch(ctx, r.GetCommand(), approval.Request{}, func(command unifiedexec.Command) (err error) {
 		process, err = s.engine.Start(ctx, command)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return processTo(process.Info()), nil
+	s.reporter.denials.name(launched, process.ID())
+	return s.processTo(process.Info()), nil
 }
 
-// start launches what a request says by means of run.
-func (s *service) start(ctx context.Context, r *wire.StartRequest, run func(unifiedexec.Command) error) error {
-	command, err := commandFrom(r.GetCommand())
-	if err != nil {
-		return err
-	}
-	return s.launch(ctx, command, approval.Request{}, func() error { return run(command) })
+// processTo is a process with what it was refused.
+func (s *service) processTo(info unifiedexec.Info) *wire.Process {
+	return processTo(info, s.reporter.denials.of(info.ID).All())
 }
 
 // launch is the one way to a start: approval under the policy in force, then the
 // start, which fails when that policy is not in force any more.
-func (s *service) launch(ctx context.Context, command unifiedexec.Command, wanted approval.Request, start func() error) error {
+func (s *service) launch(ctx context.Context, c *wire.Command, wanted approval.Request, start func(unifiedexec.Command) error) (*launch, error) {
+	command, err := commandFrom(c)
+	if err != nil {
+		return nil, err
+	}
 	s.reporter.active()
-	err := s.policy.launch(ctx, func(state *policyState) error {
+	var launched *launch
+	err = s.policy.launch(ctx, func(state *policyState) error {
+		narrowing, beyond, err := state.narrowing(narrowingFrom(c.GetSandbox()))
+		if err != nil {
+			return err
+		}
+		wanted.Beyond = beyond
 		decision := approval.Decide(state.policy.Approval, wanted)
 		switch {
 		case decision.Err != nil:
@@ -165,14 +170,20 @@ func (s *service) launch(ctx context.Context, command unifiedexec.Command, wante
 			return reasonError(codes.PermissionDenied, wire.ReasonPermissionDenied, decision.Message,
 				map[string]string{"reason": string(decision.Reason)})
 		}
-		return start()
+		launcher, err := state.launcherFor(narrowing)
+		if err != nil {
+			return err
+		}
+		launched = &launch{}
+		command.Start = s.policy.starter(state, launcher, launched)
+		return start(command)
 	})
 	err = toStatus(err)
 	// A caller's own mistake is told to the caller; what the session refused is on record.
 	if reason := reasonIn(err); reason != "" && reason != wire.ReasonStopping {
 		s.reporter.refused(reason, err, digestOf(command))
 	}
-	return err
+	return launched, err
 }
 
 // digestOf is the digest that the command would have had in the ledger. How arguments
@@ -194,7 +205,7 @@ func digest(command string) string {
 func (s *service) ListProcesses(context.Context, *wire.ListProcessesRequest) (*wire.ListProcessesResponse, error) {
 	var list wire.ListProcessesResponse
 	for _, info := range s.engine.List() {
-		list.Processes = append(list.Processes, processTo(info))
+		list.Processes = append(list.Processes, s.processTo(info))
 	}
 	return &list, nil
 }

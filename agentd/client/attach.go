@@ -43,6 +43,8 @@ type Streams struct {
 	OnStart   func(*wire.Process)
 	// OnGap tells which bytes of the output, by offset, can no longer be had.
 	OnGap func(from, to uint64)
+	// OnDenials tells, last of all, what the sandbox refused the command, unless that is nothing.
+	OnDenials func([]*wire.Denial)
 	// OnBreak tells that the connection broke and will be made again, OnResume that it was.
 	OnBreak  func(error)
 	OnResume func()
@@ -267,6 +269,9 @@ func (a *attachment) receive(stream attachStream) (*wire.ExitRecord, error) {
 		case *wire.AttachResponse_Gap:
 			a.skip(message.Gap.GetFrom(), message.Gap.GetTo())
 		case *wire.AttachResponse_Exit:
+			if denials := answer.GetDenials(); len(denials) > 0 && a.streams.OnDenials != nil {
+				a.streams.OnDenials(denials)
+			}
 			return message.Exit, nil
 		}
 	}

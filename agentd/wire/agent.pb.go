@@ -389,7 +389,9 @@ type SandboxStatus struct {
 	// Whether everything that the policy asks for is enforced.
 	Enforced bool `protobuf:"varint,3,opt,name=enforced,proto3" json:"enforced,omitempty"`
 	// What is not, a line each with its reason.
-	NotEnforced   []string `protobuf:"bytes,4,rep,name=not_enforced,json=notEnforced,proto3" json:"not_enforced,omitempty"`
+	NotEnforced []string `protobuf:"bytes,4,rep,name=not_enforced,json=notEnforced,proto3" json:"not_enforced,omitempty"`
+	// Whether what the filter refuses is observed: only then does a command without denials mean that it refused none.
+	Denials       bool `protobuf:"varint,5,opt,name=denials,proto3" json:"denials,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -450,6 +452,13 @@ func (x *SandboxStatus) GetNotEnforced() []string {
 		return x.NotEnforced
 	}
 	return nil
+}
+
+func (x *SandboxStatus) GetDenials() bool {
+	if x != nil {
+		return x.Denials
+	}
+	return false
 }
 
 type PolicyStatus struct {
@@ -647,7 +656,9 @@ type Command struct {
 	// For scripts: the kind of shell (bash, sh, zsh or a path to one); empty means the session's.
 	Shell string `protobuf:"bytes,10,opt,name=shell,proto3" json:"shell,omitempty"`
 	// For scripts: whether the shell is a login shell; unset means the session's default.
-	Login         *bool `protobuf:"varint,11,opt,name=login,proto3,oneof" json:"login,omitempty"`
+	Login *bool `protobuf:"varint,11,opt,name=login,proto3,oneof" json:"login,omitempty"`
+	// What this command does without of what the policy allows. Asking for more is refused as require_escalated is.
+	Sandbox       *Narrowing `protobuf:"bytes,12,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -770,6 +781,13 @@ func (x *Command) GetLogin() bool {
 	return false
 }
 
+func (x *Command) GetSandbox() *Narrowing {
+	if x != nil {
+		return x.Sandbox
+	}
+	return nil
+}
+
 type isCommand_Program interface {
 	isCommand_Program()
 }
@@ -787,6 +805,202 @@ type Command_Argv struct {
 func (*Command_Script) isCommand_Program() {}
 
 func (*Command_Argv) isCommand_Program() {}
+
+// Narrowing names modes of the policy's kinds that allow less than the policy's do.
+type Narrowing struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// ReadOnly or WorkspaceWrite; empty, or the policy's own mode, narrows nothing.
+	Filesystem string `protobuf:"bytes,1,opt,name=filesystem,proto3" json:"filesystem,omitempty"`
+	// None, Loopback where the policy says Open, and likewise.
+	Network       string `protobuf:"bytes,2,opt,name=network,proto3" json:"network,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Narrowing) Reset() {
+	*x = Narrowing{}
+	mi := &file_agent_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Narrowing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Narrowing) ProtoMessage() {}
+
+func (x *Narrowing) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Narrowing.ProtoReflect.Descriptor instead.
+func (*Narrowing) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Narrowing) GetFilesystem() string {
+	if x != nil {
+		return x.Filesystem
+	}
+	return ""
+}
+
+func (x *Narrowing) GetNetwork() string {
+	if x != nil {
+		return x.Network
+	}
+	return ""
+}
+
+// Denial is a fact: so many calls of a command or its descendants were refused by the sandbox. They differ in nothing
+// told here, unless they are mixed.
+type Denial struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What this is worth. Enforced: the sandbox itself answered the calls.
+	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	// The identifier of the rule, such as socket, mounts or policy.
+	Rule string `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
+	// The call, and what it wanted as far as a reader needs it.
+	Syscall   string `protobuf:"bytes,3,opt,name=syscall,proto3" json:"syscall,omitempty"`
+	Arguments string `protobuf:"bytes,4,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	// Where to, for connect and bind.
+	Address string `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`
+	// The name of what the calls failed with.
+	Errno string `protobuf:"bytes,6,opt,name=errno,proto3" json:"errno,omitempty"`
+	// The end of the path of the program, and the process, that made the first of them. The path may be anything.
+	Program string `protobuf:"bytes,7,opt,name=program,proto3" json:"program,omitempty"`
+	Pid     int32  `protobuf:"varint,8,opt,name=pid,proto3" json:"pid,omitempty"`
+	Count   uint64 `protobuf:"varint,9,opt,name=count,proto3" json:"count,omitempty"`
+	// Calls of more kinds than are told apart (16), counted together by their rule alone.
+	Mixed         bool                   `protobuf:"varint,10,opt,name=mixed,proto3" json:"mixed,omitempty"`
+	FirstTime     *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=first_time,json=firstTime,proto3" json:"first_time,omitempty"`
+	LastTime      *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=last_time,json=lastTime,proto3" json:"last_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Denial) Reset() {
+	*x = Denial{}
+	mi := &file_agent_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Denial) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Denial) ProtoMessage() {}
+
+func (x *Denial) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Denial.ProtoReflect.Descriptor instead.
+func (*Denial) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Denial) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Denial) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *Denial) GetSyscall() string {
+	if x != nil {
+		return x.Syscall
+	}
+	return ""
+}
+
+func (x *Denial) GetArguments() string {
+	if x != nil {
+		return x.Arguments
+	}
+	return ""
+}
+
+func (x *Denial) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Denial) GetErrno() string {
+	if x != nil {
+		return x.Errno
+	}
+	return ""
+}
+
+func (x *Denial) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
+}
+
+func (x *Denial) GetPid() int32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *Denial) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *Denial) GetMixed() bool {
+	if x != nil {
+		return x.Mixed
+	}
+	return false
+}
+
+func (x *Denial) GetFirstTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FirstTime
+	}
+	return nil
+}
+
+func (x *Denial) GetLastTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastTime
+	}
+	return nil
+}
 
 type ExecCommandRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -809,7 +1023,7 @@ type ExecCommandRequest struct {
 
 func (x *ExecCommandRequest) Reset() {
 	*x = ExecCommandRequest{}
-	mi := &file_agent_proto_msgTypes[7]
+	mi := &file_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -821,7 +1035,7 @@ func (x *ExecCommandRequest) String() string {
 func (*ExecCommandRequest) ProtoMessage() {}
 
 func (x *ExecCommandRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[7]
+	mi := &file_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -834,7 +1048,7 @@ func (x *ExecCommandRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecCommandRequest.ProtoReflect.Descriptor instead.
 func (*ExecCommandRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{7}
+	return file_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ExecCommandRequest) GetCommand() *Command {
@@ -910,7 +1124,7 @@ type WriteStdinRequest struct {
 
 func (x *WriteStdinRequest) Reset() {
 	*x = WriteStdinRequest{}
-	mi := &file_agent_proto_msgTypes[8]
+	mi := &file_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -922,7 +1136,7 @@ func (x *WriteStdinRequest) String() string {
 func (*WriteStdinRequest) ProtoMessage() {}
 
 func (x *WriteStdinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[8]
+	mi := &file_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -935,7 +1149,7 @@ func (x *WriteStdinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteStdinRequest.ProtoReflect.Descriptor instead.
 func (*WriteStdinRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{8}
+	return file_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *WriteStdinRequest) GetSessionId() int32 {
@@ -989,14 +1203,17 @@ type ToolResult struct {
 	// Clamps and other remarks.
 	Notices []string `protobuf:"bytes,7,rep,name=notices,proto3" json:"notices,omitempty"`
 	// Set once the command ended.
-	Exit          *ExitRecord `protobuf:"bytes,8,opt,name=exit,proto3" json:"exit,omitempty"`
+	Exit *ExitRecord `protobuf:"bytes,8,opt,name=exit,proto3" json:"exit,omitempty"`
+	// What the sandbox refused the command since its previous result. Of a command that ended, all that it was refused
+	// before its end is in its results.
+	Denials       []*Denial `protobuf:"bytes,9,rep,name=denials,proto3" json:"denials,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ToolResult) Reset() {
 	*x = ToolResult{}
-	mi := &file_agent_proto_msgTypes[9]
+	mi := &file_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1008,7 +1225,7 @@ func (x *ToolResult) String() string {
 func (*ToolResult) ProtoMessage() {}
 
 func (x *ToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[9]
+	mi := &file_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1021,7 +1238,7 @@ func (x *ToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolResult.ProtoReflect.Descriptor instead.
 func (*ToolResult) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{9}
+	return file_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ToolResult) GetChunkId() string {
@@ -1080,6 +1297,13 @@ func (x *ToolResult) GetExit() *ExitRecord {
 	return nil
 }
 
+func (x *ToolResult) GetDenials() []*Denial {
+	if x != nil {
+		return x.Denials
+	}
+	return nil
+}
+
 type StartRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Command       *Command               `protobuf:"bytes,1,opt,name=command,proto3" json:"command,omitempty"`
@@ -1089,7 +1313,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_agent_proto_msgTypes[10]
+	mi := &file_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1101,7 +1325,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[10]
+	mi := &file_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1114,7 +1338,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{10}
+	return file_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StartRequest) GetCommand() *Command {
@@ -1147,7 +1371,7 @@ type RunRequest struct {
 
 func (x *RunRequest) Reset() {
 	*x = RunRequest{}
-	mi := &file_agent_proto_msgTypes[11]
+	mi := &file_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1159,7 +1383,7 @@ func (x *RunRequest) String() string {
 func (*RunRequest) ProtoMessage() {}
 
 func (x *RunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[11]
+	mi := &file_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1172,7 +1396,7 @@ func (x *RunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRequest.ProtoReflect.Descriptor instead.
 func (*RunRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{11}
+	return file_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RunRequest) GetCommand() *Command {
@@ -1250,13 +1474,15 @@ type RunResponse struct {
 	// and what one does not need is the other's.
 	Aggregate       []byte  `protobuf:"bytes,6,opt,name=aggregate,proto3" json:"aggregate,omitempty"`
 	WallTimeSeconds float64 `protobuf:"fixed64,7,opt,name=wall_time_seconds,json=wallTimeSeconds,proto3" json:"wall_time_seconds,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// What the sandbox refused the command.
+	Denials       []*Denial `protobuf:"bytes,8,rep,name=denials,proto3" json:"denials,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RunResponse) Reset() {
 	*x = RunResponse{}
-	mi := &file_agent_proto_msgTypes[12]
+	mi := &file_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1268,7 +1494,7 @@ func (x *RunResponse) String() string {
 func (*RunResponse) ProtoMessage() {}
 
 func (x *RunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[12]
+	mi := &file_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1281,7 +1507,7 @@ func (x *RunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunResponse.ProtoReflect.Descriptor instead.
 func (*RunResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{12}
+	return file_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RunResponse) GetExit() *ExitRecord {
@@ -1333,6 +1559,13 @@ func (x *RunResponse) GetWallTimeSeconds() float64 {
 	return 0
 }
 
+func (x *RunResponse) GetDenials() []*Denial {
+	if x != nil {
+		return x.Denials
+	}
+	return nil
+}
+
 type Process struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    int32                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1359,14 +1592,16 @@ type Process struct {
 	// Bytes of the output that are in a file, because memory keeps only the beginning and the end.
 	SpilledBytes uint64 `protobuf:"varint,14,opt,name=spilled_bytes,json=spilledBytes,proto3" json:"spilled_bytes,omitempty"`
 	// The command ran under an agent that was killed: how much it had written is not known.
-	OutputLost    bool `protobuf:"varint,15,opt,name=output_lost,json=outputLost,proto3" json:"output_lost,omitempty"`
+	OutputLost bool `protobuf:"varint,15,opt,name=output_lost,json=outputLost,proto3" json:"output_lost,omitempty"`
+	// What the sandbox refused it and its descendants so far. Not known of a command that ran under an earlier agent.
+	Denials       []*Denial `protobuf:"bytes,16,rep,name=denials,proto3" json:"denials,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Process) Reset() {
 	*x = Process{}
-	mi := &file_agent_proto_msgTypes[13]
+	mi := &file_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1378,7 +1613,7 @@ func (x *Process) String() string {
 func (*Process) ProtoMessage() {}
 
 func (x *Process) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[13]
+	mi := &file_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1391,7 +1626,7 @@ func (x *Process) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Process.ProtoReflect.Descriptor instead.
 func (*Process) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{13}
+	return file_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Process) GetId() int32 {
@@ -1499,6 +1734,13 @@ func (x *Process) GetOutputLost() bool {
 	return false
 }
 
+func (x *Process) GetDenials() []*Denial {
+	if x != nil {
+		return x.Denials
+	}
+	return nil
+}
+
 // ExitRecord is the one truth about a command's end; it is never invented.
 type ExitRecord struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -1520,7 +1762,7 @@ type ExitRecord struct {
 
 func (x *ExitRecord) Reset() {
 	*x = ExitRecord{}
-	mi := &file_agent_proto_msgTypes[14]
+	mi := &file_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1532,7 +1774,7 @@ func (x *ExitRecord) String() string {
 func (*ExitRecord) ProtoMessage() {}
 
 func (x *ExitRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[14]
+	mi := &file_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1545,7 +1787,7 @@ func (x *ExitRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExitRecord.ProtoReflect.Descriptor instead.
 func (*ExitRecord) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{14}
+	return file_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ExitRecord) GetReason() ExitReason {
@@ -1632,7 +1874,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_agent_proto_msgTypes[15]
+	mi := &file_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1644,7 +1886,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[15]
+	mi := &file_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1657,7 +1899,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{15}
+	return file_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AttachRequest) GetMessage() isAttachRequest_Message {
@@ -1803,7 +2045,7 @@ type Input struct {
 
 func (x *Input) Reset() {
 	*x = Input{}
-	mi := &file_agent_proto_msgTypes[16]
+	mi := &file_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1815,7 +2057,7 @@ func (x *Input) String() string {
 func (*Input) ProtoMessage() {}
 
 func (x *Input) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[16]
+	mi := &file_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1828,7 +2070,7 @@ func (x *Input) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Input.ProtoReflect.Descriptor instead.
 func (*Input) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{16}
+	return file_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Input) GetOffset() uint64 {
@@ -1873,7 +2115,7 @@ type AttachOpen struct {
 
 func (x *AttachOpen) Reset() {
 	*x = AttachOpen{}
-	mi := &file_agent_proto_msgTypes[17]
+	mi := &file_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +2127,7 @@ func (x *AttachOpen) String() string {
 func (*AttachOpen) ProtoMessage() {}
 
 func (x *AttachOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[17]
+	mi := &file_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +2140,7 @@ func (x *AttachOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachOpen.ProtoReflect.Descriptor instead.
 func (*AttachOpen) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{17}
+	return file_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AttachOpen) GetProcessId() int32 {
@@ -1951,7 +2193,7 @@ type StdinEOF struct {
 
 func (x *StdinEOF) Reset() {
 	*x = StdinEOF{}
-	mi := &file_agent_proto_msgTypes[18]
+	mi := &file_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1963,7 +2205,7 @@ func (x *StdinEOF) String() string {
 func (*StdinEOF) ProtoMessage() {}
 
 func (x *StdinEOF) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[18]
+	mi := &file_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1976,7 +2218,7 @@ func (x *StdinEOF) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StdinEOF.ProtoReflect.Descriptor instead.
 func (*StdinEOF) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{18}
+	return file_agent_proto_rawDescGZIP(), []int{20}
 }
 
 type SignalName struct {
@@ -1989,7 +2231,7 @@ type SignalName struct {
 
 func (x *SignalName) Reset() {
 	*x = SignalName{}
-	mi := &file_agent_proto_msgTypes[19]
+	mi := &file_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2001,7 +2243,7 @@ func (x *SignalName) String() string {
 func (*SignalName) ProtoMessage() {}
 
 func (x *SignalName) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[19]
+	mi := &file_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2014,7 +2256,7 @@ func (x *SignalName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalName.ProtoReflect.Descriptor instead.
 func (*SignalName) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{19}
+	return file_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SignalName) GetName() string {
@@ -2037,14 +2279,16 @@ type AttachResponse struct {
 	// and, alone or beside something else, whenever it grew by 64 KiB.
 	InputTaken *uint64 `protobuf:"varint,5,opt,name=input_taken,json=inputTaken,proto3,oneof" json:"input_taken,omitempty"`
 	// Set once the command takes no more input: what was not taken never will be.
-	InputClosed   bool `protobuf:"varint,6,opt,name=input_closed,json=inputClosed,proto3" json:"input_closed,omitempty"`
+	InputClosed bool `protobuf:"varint,6,opt,name=input_closed,json=inputClosed,proto3" json:"input_closed,omitempty"`
+	// Beside the exit record: what the sandbox refused the command so far.
+	Denials       []*Denial `protobuf:"bytes,7,rep,name=denials,proto3" json:"denials,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_agent_proto_msgTypes[20]
+	mi := &file_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2056,7 +2300,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[20]
+	mi := &file_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2069,7 +2313,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{20}
+	return file_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AttachResponse) GetMessage() isAttachResponse_Message {
@@ -2129,6 +2373,13 @@ func (x *AttachResponse) GetInputClosed() bool {
 	return false
 }
 
+func (x *AttachResponse) GetDenials() []*Denial {
+	if x != nil {
+		return x.Denials
+	}
+	return nil
+}
+
 type isAttachResponse_Message interface {
 	isAttachResponse_Message()
 }
@@ -2170,7 +2421,7 @@ type Output struct {
 
 func (x *Output) Reset() {
 	*x = Output{}
-	mi := &file_agent_proto_msgTypes[21]
+	mi := &file_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2182,7 +2433,7 @@ func (x *Output) String() string {
 func (*Output) ProtoMessage() {}
 
 func (x *Output) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[21]
+	mi := &file_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2195,7 +2446,7 @@ func (x *Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Output.ProtoReflect.Descriptor instead.
 func (*Output) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{21}
+	return file_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Output) GetOffset() uint64 {
@@ -2230,7 +2481,7 @@ type Gap struct {
 
 func (x *Gap) Reset() {
 	*x = Gap{}
-	mi := &file_agent_proto_msgTypes[22]
+	mi := &file_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2242,7 +2493,7 @@ func (x *Gap) String() string {
 func (*Gap) ProtoMessage() {}
 
 func (x *Gap) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[22]
+	mi := &file_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2255,7 +2506,7 @@ func (x *Gap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gap.ProtoReflect.Descriptor instead.
 func (*Gap) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{22}
+	return file_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Gap) GetFrom() uint64 {
@@ -2280,7 +2531,7 @@ type ListProcessesRequest struct {
 
 func (x *ListProcessesRequest) Reset() {
 	*x = ListProcessesRequest{}
-	mi := &file_agent_proto_msgTypes[23]
+	mi := &file_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2292,7 +2543,7 @@ func (x *ListProcessesRequest) String() string {
 func (*ListProcessesRequest) ProtoMessage() {}
 
 func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[23]
+	mi := &file_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2305,7 +2556,7 @@ func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProcessesRequest.ProtoReflect.Descriptor instead.
 func (*ListProcessesRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{23}
+	return file_agent_proto_rawDescGZIP(), []int{25}
 }
 
 type ListProcessesResponse struct {
@@ -2317,7 +2568,7 @@ type ListProcessesResponse struct {
 
 func (x *ListProcessesResponse) Reset() {
 	*x = ListProcessesResponse{}
-	mi := &file_agent_proto_msgTypes[24]
+	mi := &file_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2329,7 +2580,7 @@ func (x *ListProcessesResponse) String() string {
 func (*ListProcessesResponse) ProtoMessage() {}
 
 func (x *ListProcessesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[24]
+	mi := &file_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2342,7 +2593,7 @@ func (x *ListProcessesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProcessesResponse.ProtoReflect.Descriptor instead.
 func (*ListProcessesResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{24}
+	return file_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListProcessesResponse) GetProcesses() []*Process {
@@ -2363,7 +2614,7 @@ type SignalRequest struct {
 
 func (x *SignalRequest) Reset() {
 	*x = SignalRequest{}
-	mi := &file_agent_proto_msgTypes[25]
+	mi := &file_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2375,7 +2626,7 @@ func (x *SignalRequest) String() string {
 func (*SignalRequest) ProtoMessage() {}
 
 func (x *SignalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[25]
+	mi := &file_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2388,7 +2639,7 @@ func (x *SignalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
 func (*SignalRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{25}
+	return file_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SignalRequest) GetProcessId() int32 {
@@ -2413,7 +2664,7 @@ type SignalResponse struct {
 
 func (x *SignalResponse) Reset() {
 	*x = SignalResponse{}
-	mi := &file_agent_proto_msgTypes[26]
+	mi := &file_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2425,7 +2676,7 @@ func (x *SignalResponse) String() string {
 func (*SignalResponse) ProtoMessage() {}
 
 func (x *SignalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[26]
+	mi := &file_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2438,7 +2689,7 @@ func (x *SignalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalResponse.ProtoReflect.Descriptor instead.
 func (*SignalResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{26}
+	return file_agent_proto_rawDescGZIP(), []int{28}
 }
 
 type InterruptRequest struct {
@@ -2449,7 +2700,7 @@ type InterruptRequest struct {
 
 func (x *InterruptRequest) Reset() {
 	*x = InterruptRequest{}
-	mi := &file_agent_proto_msgTypes[27]
+	mi := &file_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2461,7 +2712,7 @@ func (x *InterruptRequest) String() string {
 func (*InterruptRequest) ProtoMessage() {}
 
 func (x *InterruptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[27]
+	mi := &file_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2474,7 +2725,7 @@ func (x *InterruptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptRequest.ProtoReflect.Descriptor instead.
 func (*InterruptRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{27}
+	return file_agent_proto_rawDescGZIP(), []int{29}
 }
 
 type InterruptResponse struct {
@@ -2487,7 +2738,7 @@ type InterruptResponse struct {
 
 func (x *InterruptResponse) Reset() {
 	*x = InterruptResponse{}
-	mi := &file_agent_proto_msgTypes[28]
+	mi := &file_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2499,7 +2750,7 @@ func (x *InterruptResponse) String() string {
 func (*InterruptResponse) ProtoMessage() {}
 
 func (x *InterruptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[28]
+	mi := &file_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2512,7 +2763,7 @@ func (x *InterruptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptResponse.ProtoReflect.Descriptor instead.
 func (*InterruptResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{28}
+	return file_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *InterruptResponse) GetWaits() int32 {
@@ -2533,7 +2784,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_agent_proto_msgTypes[29]
+	mi := &file_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2545,7 +2796,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[29]
+	mi := &file_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2558,7 +2809,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{29}
+	return file_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StopRequest) GetProcessId() int32 {
@@ -2586,7 +2837,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_agent_proto_msgTypes[30]
+	mi := &file_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2598,7 +2849,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[30]
+	mi := &file_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2611,7 +2862,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{30}
+	return file_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StopResponse) GetWasRunning() bool {
@@ -2638,7 +2889,7 @@ type StopAllRequest struct {
 
 func (x *StopAllRequest) Reset() {
 	*x = StopAllRequest{}
-	mi := &file_agent_proto_msgTypes[31]
+	mi := &file_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2650,7 +2901,7 @@ func (x *StopAllRequest) String() string {
 func (*StopAllRequest) ProtoMessage() {}
 
 func (x *StopAllRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[31]
+	mi := &file_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2663,7 +2914,7 @@ func (x *StopAllRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopAllRequest.ProtoReflect.Descriptor instead.
 func (*StopAllRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{31}
+	return file_agent_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StopAllRequest) GetGrace() *durationpb.Duration {
@@ -2684,7 +2935,7 @@ type StopAllResponse struct {
 
 func (x *StopAllResponse) Reset() {
 	*x = StopAllResponse{}
-	mi := &file_agent_proto_msgTypes[32]
+	mi := &file_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2696,7 +2947,7 @@ func (x *StopAllResponse) String() string {
 func (*StopAllResponse) ProtoMessage() {}
 
 func (x *StopAllResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[32]
+	mi := &file_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2709,7 +2960,7 @@ func (x *StopAllResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopAllResponse.ProtoReflect.Descriptor instead.
 func (*StopAllResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{32}
+	return file_agent_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StopAllResponse) GetProcesses() []*Process {
@@ -2727,7 +2978,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_agent_proto_msgTypes[33]
+	mi := &file_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2739,7 +2990,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[33]
+	mi := &file_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2752,7 +3003,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{33}
+	return file_agent_proto_rawDescGZIP(), []int{35}
 }
 
 type ShutdownResponse struct {
@@ -2765,7 +3016,7 @@ type ShutdownResponse struct {
 
 func (x *ShutdownResponse) Reset() {
 	*x = ShutdownResponse{}
-	mi := &file_agent_proto_msgTypes[34]
+	mi := &file_agent_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2777,7 +3028,7 @@ func (x *ShutdownResponse) String() string {
 func (*ShutdownResponse) ProtoMessage() {}
 
 func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[34]
+	mi := &file_agent_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2790,7 +3041,7 @@ func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownResponse.ProtoReflect.Descriptor instead.
 func (*ShutdownResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{34}
+	return file_agent_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ShutdownResponse) GetRunningProcesses() int32 {
@@ -2814,12 +3065,13 @@ const file_agent_proto_rawDesc = "" +
 	"\asandbox\x18\x04 \x01(\v2).execsession.agent.v1alpha1.SandboxStatusR\asandbox\x12@\n" +
 	"\x06policy\x18\x05 \x01(\v2(.execsession.agent.v1alpha1.PolicyStatusR\x06policy\x12+\n" +
 	"\x11running_processes\x18\x06 \x01(\x05R\x10runningProcesses\x12)\n" +
-	"\x10exited_processes\x18\a \x01(\x05R\x0fexitedProcesses\"\x8b\x01\n" +
+	"\x10exited_processes\x18\a \x01(\x05R\x0fexitedProcesses\"\xa5\x01\n" +
 	"\rSandboxStatus\x12!\n" +
 	"\flandlock_abi\x18\x01 \x01(\x05R\vlandlockAbi\x12\x18\n" +
 	"\aseccomp\x18\x02 \x01(\bR\aseccomp\x12\x1a\n" +
 	"\benforced\x18\x03 \x01(\bR\benforced\x12!\n" +
-	"\fnot_enforced\x18\x04 \x03(\tR\vnotEnforced\"\xa4\x01\n" +
+	"\fnot_enforced\x18\x04 \x03(\tR\vnotEnforced\x12\x18\n" +
+	"\adenials\x18\x05 \x01(\bR\adenials\"\xa4\x01\n" +
 	"\fPolicyStatus\x12\x14\n" +
 	"\x05valid\x18\x01 \x01(\bR\x05valid\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -2831,7 +3083,7 @@ const file_agent_proto_rawDesc = "" +
 	"\n" +
 	"WindowSize\x12\x12\n" +
 	"\x04rows\x18\x01 \x01(\rR\x04rows\x12\x18\n" +
-	"\acolumns\x18\x02 \x01(\rR\acolumns\"\x92\x04\n" +
+	"\acolumns\x18\x02 \x01(\rR\acolumns\"\xd3\x04\n" +
 	"\aCommand\x12\x18\n" +
 	"\x06script\x18\x01 \x01(\tH\x00R\x06script\x126\n" +
 	"\x04argv\x18\x02 \x01(\v2 .execsession.agent.v1alpha1.ArgvH\x00R\x04argv\x12\x18\n" +
@@ -2845,12 +3097,33 @@ const file_agent_proto_rawDesc = "" +
 	"\atimeout\x18\t \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x14\n" +
 	"\x05shell\x18\n" +
 	" \x01(\tR\x05shell\x12\x19\n" +
-	"\x05login\x18\v \x01(\bH\x01R\x05login\x88\x01\x01\x1a6\n" +
+	"\x05login\x18\v \x01(\bH\x01R\x05login\x88\x01\x01\x12?\n" +
+	"\asandbox\x18\f \x01(\v2%.execsession.agent.v1alpha1.NarrowingR\asandbox\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\t\n" +
 	"\aprogramB\b\n" +
-	"\x06_login\"\x8f\x03\n" +
+	"\x06_login\"E\n" +
+	"\tNarrowing\x12\x1e\n" +
+	"\n" +
+	"filesystem\x18\x01 \x01(\tR\n" +
+	"filesystem\x12\x18\n" +
+	"\anetwork\x18\x02 \x01(\tR\anetwork\"\xe8\x02\n" +
+	"\x06Denial\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\tR\x06source\x12\x12\n" +
+	"\x04rule\x18\x02 \x01(\tR\x04rule\x12\x18\n" +
+	"\asyscall\x18\x03 \x01(\tR\asyscall\x12\x1c\n" +
+	"\targuments\x18\x04 \x01(\tR\targuments\x12\x18\n" +
+	"\aaddress\x18\x05 \x01(\tR\aaddress\x12\x14\n" +
+	"\x05errno\x18\x06 \x01(\tR\x05errno\x12\x18\n" +
+	"\aprogram\x18\a \x01(\tR\aprogram\x12\x10\n" +
+	"\x03pid\x18\b \x01(\x05R\x03pid\x12\x14\n" +
+	"\x05count\x18\t \x01(\x04R\x05count\x12\x14\n" +
+	"\x05mixed\x18\n" +
+	" \x01(\bR\x05mixed\x129\n" +
+	"\n" +
+	"first_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\tfirstTime\x127\n" +
+	"\tlast_time\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\blastTime\"\x8f\x03\n" +
 	"\x12ExecCommandRequest\x12=\n" +
 	"\acommand\x18\x01 \x01(\v2#.execsession.agent.v1alpha1.CommandR\acommand\x12'\n" +
 	"\ryield_time_ms\x18\x02 \x01(\x03H\x00R\vyieldTimeMs\x88\x01\x01\x12/\n" +
@@ -2872,7 +3145,7 @@ const file_agent_proto_rawDesc = "" +
 	"\vclose_stdin\x18\x05 \x01(\bR\n" +
 	"closeStdinB\x10\n" +
 	"\x0e_yield_time_msB\x14\n" +
-	"\x12_max_output_tokens\"\xd6\x02\n" +
+	"\x12_max_output_tokens\"\x94\x03\n" +
 	"\n" +
 	"ToolResult\x12\x19\n" +
 	"\bchunk_id\x18\x01 \x01(\tR\achunkId\x12*\n" +
@@ -2883,7 +3156,8 @@ const file_agent_proto_rawDesc = "" +
 	"\x14original_token_count\x18\x05 \x01(\x03R\x12originalTokenCount\x12\x16\n" +
 	"\x06output\x18\x06 \x01(\tR\x06output\x12\x18\n" +
 	"\anotices\x18\a \x03(\tR\anotices\x12:\n" +
-	"\x04exit\x18\b \x01(\v2&.execsession.agent.v1alpha1.ExitRecordR\x04exitB\f\n" +
+	"\x04exit\x18\b \x01(\v2&.execsession.agent.v1alpha1.ExitRecordR\x04exit\x12<\n" +
+	"\adenials\x18\t \x03(\v2\".execsession.agent.v1alpha1.DenialR\adenialsB\f\n" +
 	"\n" +
 	"_exit_codeB\r\n" +
 	"\v_session_id\"M\n" +
@@ -2904,7 +3178,7 @@ const file_agent_proto_rawDesc = "" +
 	"\vprefix_rule\x18\t \x03(\tR\n" +
 	"prefixRuleB\x0f\n" +
 	"\r_stream_bytesB\x12\n" +
-	"\x10_aggregate_bytes\"\x89\x02\n" +
+	"\x10_aggregate_bytes\"\xc7\x02\n" +
 	"\vRunResponse\x12:\n" +
 	"\x04exit\x18\x01 \x01(\v2&.execsession.agent.v1alpha1.ExitRecordR\x04exit\x12\x16\n" +
 	"\x06stdout\x18\x02 \x01(\fR\x06stdout\x12\x16\n" +
@@ -2912,7 +3186,8 @@ const file_agent_proto_rawDesc = "" +
 	"\fstdout_bytes\x18\x04 \x01(\x04R\vstdoutBytes\x12!\n" +
 	"\fstderr_bytes\x18\x05 \x01(\x04R\vstderrBytes\x12\x1c\n" +
 	"\taggregate\x18\x06 \x01(\fR\taggregate\x12*\n" +
-	"\x11wall_time_seconds\x18\a \x01(\x01R\x0fwallTimeSeconds\"\x98\x04\n" +
+	"\x11wall_time_seconds\x18\a \x01(\x01R\x0fwallTimeSeconds\x12<\n" +
+	"\adenials\x18\b \x03(\v2\".execsession.agent.v1alpha1.DenialR\adenials\"\xd6\x04\n" +
 	"\aProcess\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12>\n" +
 	"\x05state\x18\x02 \x01(\x0e2(.execsession.agent.v1alpha1.ProcessStateR\x05state\x12\x18\n" +
@@ -2933,7 +3208,8 @@ const file_agent_proto_rawDesc = "" +
 	"outputOpen\x12#\n" +
 	"\rspilled_bytes\x18\x0e \x01(\x04R\fspilledBytes\x12\x1f\n" +
 	"\voutput_lost\x18\x0f \x01(\bR\n" +
-	"outputLost\"\xa5\x03\n" +
+	"outputLost\x12<\n" +
+	"\adenials\x18\x10 \x03(\v2\".execsession.agent.v1alpha1.DenialR\adenials\"\xa5\x03\n" +
 	"\n" +
 	"ExitRecord\x12>\n" +
 	"\x06reason\x18\x01 \x01(\x0e2&.execsession.agent.v1alpha1.ExitReasonR\x06reason\x12\x1b\n" +
@@ -2976,7 +3252,7 @@ const file_agent_proto_rawDesc = "" +
 	"\bStdinEOF\" \n" +
 	"\n" +
 	"SignalName\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\xe6\x02\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\xa4\x03\n" +
 	"\x0eAttachResponse\x12?\n" +
 	"\aprocess\x18\x01 \x01(\v2#.execsession.agent.v1alpha1.ProcessH\x00R\aprocess\x12<\n" +
 	"\x06output\x18\x02 \x01(\v2\".execsession.agent.v1alpha1.OutputH\x00R\x06output\x123\n" +
@@ -2984,7 +3260,8 @@ const file_agent_proto_rawDesc = "" +
 	"\x04exit\x18\x04 \x01(\v2&.execsession.agent.v1alpha1.ExitRecordH\x00R\x04exit\x12$\n" +
 	"\vinput_taken\x18\x05 \x01(\x04H\x01R\n" +
 	"inputTaken\x88\x01\x01\x12!\n" +
-	"\finput_closed\x18\x06 \x01(\bR\vinputClosedB\t\n" +
+	"\finput_closed\x18\x06 \x01(\bR\vinputClosed\x12<\n" +
+	"\adenials\x18\a \x03(\v2\".execsession.agent.v1alpha1.DenialR\adenialsB\t\n" +
 	"\amessageB\x0e\n" +
 	"\f_input_taken\"p\n" +
 	"\x06Output\x12\x16\n" +
@@ -3072,7 +3349,7 @@ func file_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_agent_proto_goTypes = []any{
 	(StdinMode)(0),                // 0: execsession.agent.v1alpha1.StdinMode
 	(ProcessState)(0),             // 1: execsession.agent.v1alpha1.ProcessState
@@ -3085,105 +3362,114 @@ var file_agent_proto_goTypes = []any{
 	(*Argv)(nil),                  // 8: execsession.agent.v1alpha1.Argv
 	(*WindowSize)(nil),            // 9: execsession.agent.v1alpha1.WindowSize
 	(*Command)(nil),               // 10: execsession.agent.v1alpha1.Command
-	(*ExecCommandRequest)(nil),    // 11: execsession.agent.v1alpha1.ExecCommandRequest
-	(*WriteStdinRequest)(nil),     // 12: execsession.agent.v1alpha1.WriteStdinRequest
-	(*ToolResult)(nil),            // 13: execsession.agent.v1alpha1.ToolResult
-	(*StartRequest)(nil),          // 14: execsession.agent.v1alpha1.StartRequest
-	(*RunRequest)(nil),            // 15: execsession.agent.v1alpha1.RunRequest
-	(*RunResponse)(nil),           // 16: execsession.agent.v1alpha1.RunResponse
-	(*Process)(nil),               // 17: execsession.agent.v1alpha1.Process
-	(*ExitRecord)(nil),            // 18: execsession.agent.v1alpha1.ExitRecord
-	(*AttachRequest)(nil),         // 19: execsession.agent.v1alpha1.AttachRequest
-	(*Input)(nil),                 // 20: execsession.agent.v1alpha1.Input
-	(*AttachOpen)(nil),            // 21: execsession.agent.v1alpha1.AttachOpen
-	(*StdinEOF)(nil),              // 22: execsession.agent.v1alpha1.StdinEOF
-	(*SignalName)(nil),            // 23: execsession.agent.v1alpha1.SignalName
-	(*AttachResponse)(nil),        // 24: execsession.agent.v1alpha1.AttachResponse
-	(*Output)(nil),                // 25: execsession.agent.v1alpha1.Output
-	(*Gap)(nil),                   // 26: execsession.agent.v1alpha1.Gap
-	(*ListProcessesRequest)(nil),  // 27: execsession.agent.v1alpha1.ListProcessesRequest
-	(*ListProcessesResponse)(nil), // 28: execsession.agent.v1alpha1.ListProcessesResponse
-	(*SignalRequest)(nil),         // 29: execsession.agent.v1alpha1.SignalRequest
-	(*SignalResponse)(nil),        // 30: execsession.agent.v1alpha1.SignalResponse
-	(*InterruptRequest)(nil),      // 31: execsession.agent.v1alpha1.InterruptRequest
-	(*InterruptResponse)(nil),     // 32: execsession.agent.v1alpha1.InterruptResponse
-	(*StopRequest)(nil),           // 33: execsession.agent.v1alpha1.StopRequest
-	(*StopResponse)(nil),          // 34: execsession.agent.v1alpha1.StopResponse
-	(*StopAllRequest)(nil),        // 35: execsession.agent.v1alpha1.StopAllRequest
-	(*StopAllResponse)(nil),       // 36: execsession.agent.v1alpha1.StopAllResponse
-	(*ShutdownRequest)(nil),       // 37: execsession.agent.v1alpha1.ShutdownRequest
-	(*ShutdownResponse)(nil),      // 38: execsession.agent.v1alpha1.ShutdownResponse
-	nil,                           // 39: execsession.agent.v1alpha1.Command.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 41: google.protobuf.Duration
+	(*Narrowing)(nil),             // 11: execsession.agent.v1alpha1.Narrowing
+	(*Denial)(nil),                // 12: execsession.agent.v1alpha1.Denial
+	(*ExecCommandRequest)(nil),    // 13: execsession.agent.v1alpha1.ExecCommandRequest
+	(*WriteStdinRequest)(nil),     // 14: execsession.agent.v1alpha1.WriteStdinRequest
+	(*ToolResult)(nil),            // 15: execsession.agent.v1alpha1.ToolResult
+	(*StartRequest)(nil),          // 16: execsession.agent.v1alpha1.StartRequest
+	(*RunRequest)(nil),            // 17: execsession.agent.v1alpha1.RunRequest
+	(*RunResponse)(nil),           // 18: execsession.agent.v1alpha1.RunResponse
+	(*Process)(nil),               // 19: execsession.agent.v1alpha1.Process
+	(*ExitRecord)(nil),            // 20: execsession.agent.v1alpha1.ExitRecord
+	(*AttachRequest)(nil),         // 21: execsession.agent.v1alpha1.AttachRequest
+	(*Input)(nil),                 // 22: execsession.agent.v1alpha1.Input
+	(*AttachOpen)(nil),            // 23: execsession.agent.v1alpha1.AttachOpen
+	(*StdinEOF)(nil),              // 24: execsession.agent.v1alpha1.StdinEOF
+	(*SignalName)(nil),            // 25: execsession.agent.v1alpha1.SignalName
+	(*AttachResponse)(nil),        // 26: execsession.agent.v1alpha1.AttachResponse
+	(*Output)(nil),                // 27: execsession.agent.v1alpha1.Output
+	(*Gap)(nil),                   // 28: execsession.agent.v1alpha1.Gap
+	(*ListProcessesRequest)(nil),  // 29: execsession.agent.v1alpha1.ListProcessesRequest
+	(*ListProcessesResponse)(nil), // 30: execsession.agent.v1alpha1.ListProcessesResponse
+	(*SignalRequest)(nil),         // 31: execsession.agent.v1alpha1.SignalRequest
+	(*SignalResponse)(nil),        // 32: execsession.agent.v1alpha1.SignalResponse
+	(*InterruptRequest)(nil),      // 33: execsession.agent.v1alpha1.InterruptRequest
+	(*InterruptResponse)(nil),     // 34: execsession.agent.v1alpha1.InterruptResponse
+	(*StopRequest)(nil),           // 35: execsession.agent.v1alpha1.StopRequest
+	(*StopResponse)(nil),          // 36: execsession.agent.v1alpha1.StopResponse
+	(*StopAllRequest)(nil),        // 37: execsession.agent.v1alpha1.StopAllRequest
+	(*StopAllResponse)(nil),       // 38: execsession.agent.v1alpha1.StopAllResponse
+	(*ShutdownRequest)(nil),       // 39: execsession.agent.v1alpha1.ShutdownRequest
+	(*ShutdownResponse)(nil),      // 40: execsession.agent.v1alpha1.ShutdownResponse
+	nil,                           // 41: execsession.agent.v1alpha1.Command.EnvEntry
+	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 43: google.protobuf.Duration
 }
 var file_agent_proto_depIdxs = []int32{
-	40, // 0: execsession.agent.v1alpha1.AgentStatus.start_time:type_name -> google.protobuf.Timestamp
+	42, // 0: execsession.agent.v1alpha1.AgentStatus.start_time:type_name -> google.protobuf.Timestamp
 	6,  // 1: execsession.agent.v1alpha1.AgentStatus.sandbox:type_name -> execsession.agent.v1alpha1.SandboxStatus
 	7,  // 2: execsession.agent.v1alpha1.AgentStatus.policy:type_name -> execsession.agent.v1alpha1.PolicyStatus
 	8,  // 3: execsession.agent.v1alpha1.Command.argv:type_name -> execsession.agent.v1alpha1.Argv
-	39, // 4: execsession.agent.v1alpha1.Command.env:type_name -> execsession.agent.v1alpha1.Command.EnvEntry
+	41, // 4: execsession.agent.v1alpha1.Command.env:type_name -> execsession.agent.v1alpha1.Command.EnvEntry
 	9,  // 5: execsession.agent.v1alpha1.Command.size:type_name -> execsession.agent.v1alpha1.WindowSize
 	0,  // 6: execsession.agent.v1alpha1.Command.stdin:type_name -> execsession.agent.v1alpha1.StdinMode
-	41, // 7: execsession.agent.v1alpha1.Command.timeout:type_name -> google.protobuf.Duration
-	10, // 8: execsession.agent.v1alpha1.ExecCommandRequest.command:type_name -> execsession.agent.v1alpha1.Command
-	18, // 9: execsession.agent.v1alpha1.ToolResult.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
-	10, // 10: execsession.agent.v1alpha1.StartRequest.command:type_name -> execsession.agent.v1alpha1.Command
-	10, // 11: execsession.agent.v1alpha1.RunRequest.command:type_name -> execsession.agent.v1alpha1.Command
-	18, // 12: execsession.agent.v1alpha1.RunResponse.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
-	1,  // 13: execsession.agent.v1alpha1.Process.state:type_name -> execsession.agent.v1alpha1.ProcessState
-	40, // 14: execsession.agent.v1alpha1.Process.start_time:type_name -> google.protobuf.Timestamp
-	18, // 15: execsession.agent.v1alpha1.Process.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
-	2,  // 16: execsession.agent.v1alpha1.ExitRecord.reason:type_name -> execsession.agent.v1alpha1.ExitReason
-	40, // 17: execsession.agent.v1alpha1.ExitRecord.start_time:type_name -> google.protobuf.Timestamp
-	40, // 18: execsession.agent.v1alpha1.ExitRecord.end_time:type_name -> google.protobuf.Timestamp
-	41, // 19: execsession.agent.v1alpha1.ExitRecord.user_time:type_name -> google.protobuf.Duration
-	41, // 20: execsession.agent.v1alpha1.ExitRecord.system_time:type_name -> google.protobuf.Duration
-	14, // 21: execsession.agent.v1alpha1.AttachRequest.start:type_name -> execsession.agent.v1alpha1.StartRequest
-	21, // 22: execsession.agent.v1alpha1.AttachRequest.open:type_name -> execsession.agent.v1alpha1.AttachOpen
-	22, // 23: execsession.agent.v1alpha1.AttachRequest.stdin_eof:type_name -> execsession.agent.v1alpha1.StdinEOF
-	9,  // 24: execsession.agent.v1alpha1.AttachRequest.resize:type_name -> execsession.agent.v1alpha1.WindowSize
-	23, // 25: execsession.agent.v1alpha1.AttachRequest.signal:type_name -> execsession.agent.v1alpha1.SignalName
-	20, // 26: execsession.agent.v1alpha1.AttachRequest.input:type_name -> execsession.agent.v1alpha1.Input
-	17, // 27: execsession.agent.v1alpha1.AttachResponse.process:type_name -> execsession.agent.v1alpha1.Process
-	25, // 28: execsession.agent.v1alpha1.AttachResponse.output:type_name -> execsession.agent.v1alpha1.Output
-	26, // 29: execsession.agent.v1alpha1.AttachResponse.gap:type_name -> execsession.agent.v1alpha1.Gap
-	18, // 30: execsession.agent.v1alpha1.AttachResponse.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
-	3,  // 31: execsession.agent.v1alpha1.Output.stream:type_name -> execsession.agent.v1alpha1.Stream
-	17, // 32: execsession.agent.v1alpha1.ListProcessesResponse.processes:type_name -> execsession.agent.v1alpha1.Process
-	41, // 33: execsession.agent.v1alpha1.StopRequest.grace:type_name -> google.protobuf.Duration
-	18, // 34: execsession.agent.v1alpha1.StopResponse.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
-	41, // 35: execsession.agent.v1alpha1.StopAllRequest.grace:type_name -> google.protobuf.Duration
-	17, // 36: execsession.agent.v1alpha1.StopAllResponse.processes:type_name -> execsession.agent.v1alpha1.Process
-	4,  // 37: execsession.agent.v1alpha1.Agent.GetStatus:input_type -> execsession.agent.v1alpha1.GetStatusRequest
-	11, // 38: execsession.agent.v1alpha1.Agent.ExecCommand:input_type -> execsession.agent.v1alpha1.ExecCommandRequest
-	12, // 39: execsession.agent.v1alpha1.Agent.WriteStdin:input_type -> execsession.agent.v1alpha1.WriteStdinRequest
-	14, // 40: execsession.agent.v1alpha1.Agent.Start:input_type -> execsession.agent.v1alpha1.StartRequest
-	15, // 41: execsession.agent.v1alpha1.Agent.Run:input_type -> execsession.agent.v1alpha1.RunRequest
-	19, // 42: execsession.agent.v1alpha1.Agent.Attach:input_type -> execsession.agent.v1alpha1.AttachRequest
-	27, // 43: execsession.agent.v1alpha1.Agent.ListProcesses:input_type -> execsession.agent.v1alpha1.ListProcessesRequest
-	29, // 44: execsession.agent.v1alpha1.Agent.Signal:input_type -> execsession.agent.v1alpha1.SignalRequest
-	31, // 45: execsession.agent.v1alpha1.Agent.Interrupt:input_type -> execsession.agent.v1alpha1.InterruptRequest
-	33, // 46: execsession.agent.v1alpha1.Agent.Stop:input_type -> execsession.agent.v1alpha1.StopRequest
-	35, // 47: execsession.agent.v1alpha1.Agent.StopAll:input_type -> execsession.agent.v1alpha1.StopAllRequest
-	37, // 48: execsession.agent.v1alpha1.Agent.Shutdown:input_type -> execsession.agent.v1alpha1.ShutdownRequest
-	5,  // 49: execsession.agent.v1alpha1.Agent.GetStatus:output_type -> execsession.agent.v1alpha1.AgentStatus
-	13, // 50: execsession.agent.v1alpha1.Agent.ExecCommand:output_type -> execsession.agent.v1alpha1.ToolResult
-	13, // 51: execsession.agent.v1alpha1.Agent.WriteStdin:output_type -> execsession.agent.v1alpha1.ToolResult
-	17, // 52: execsession.agent.v1alpha1.Agent.Start:output_type -> execsession.agent.v1alpha1.Process
-	16, // 53: execsession.agent.v1alpha1.Agent.Run:output_type -> execsession.agent.v1alpha1.RunResponse
-	24, // 54: execsession.agent.v1alpha1.Agent.Attach:output_type -> execsession.agent.v1alpha1.AttachResponse
-	28, // 55: execsession.agent.v1alpha1.Agent.ListProcesses:output_type -> execsession.agent.v1alpha1.ListProcessesResponse
-	30, // 56: execsession.agent.v1alpha1.Agent.Signal:output_type -> execsession.agent.v1alpha1.SignalResponse
-	32, // 57: execsession.agent.v1alpha1.Agent.Interrupt:output_type -> execsession.agent.v1alpha1.InterruptResponse
-	34, // 58: execsession.agent.v1alpha1.Agent.Stop:output_type -> execsession.agent.v1alpha1.StopResponse
-	36, // 59: execsession.agent.v1alpha1.Agent.StopAll:output_type -> execsession.agent.v1alpha1.StopAllResponse
-	38, // 60: execsession.agent.v1alpha1.Agent.Shutdown:output_type -> execsession.agent.v1alpha1.ShutdownResponse
-	49, // [49:61] is the sub-list for method output_type
-	37, // [37:49] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	43, // 7: execsession.agent.v1alpha1.Command.timeout:type_name -> google.protobuf.Duration
+	11, // 8: execsession.agent.v1alpha1.Command.sandbox:type_name -> execsession.agent.v1alpha1.Narrowing
+	42, // 9: execsession.agent.v1alpha1.Denial.first_time:type_name -> google.protobuf.Timestamp
+	42, // 10: execsession.agent.v1alpha1.Denial.last_time:type_name -> google.protobuf.Timestamp
+	10, // 11: execsession.agent.v1alpha1.ExecCommandRequest.command:type_name -> execsession.agent.v1alpha1.Command
+	20, // 12: execsession.agent.v1alpha1.ToolResult.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
+	12, // 13: execsession.agent.v1alpha1.ToolResult.denials:type_name -> execsession.agent.v1alpha1.Denial
+	10, // 14: execsession.agent.v1alpha1.StartRequest.command:type_name -> execsession.agent.v1alpha1.Command
+	10, // 15: execsession.agent.v1alpha1.RunRequest.command:type_name -> execsession.agent.v1alpha1.Command
+	20, // 16: execsession.agent.v1alpha1.RunResponse.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
+	12, // 17: execsession.agent.v1alpha1.RunResponse.denials:type_name -> execsession.agent.v1alpha1.Denial
+	1,  // 18: execsession.agent.v1alpha1.Process.state:type_name -> execsession.agent.v1alpha1.ProcessState
+	42, // 19: execsession.agent.v1alpha1.Process.start_time:type_name -> google.protobuf.Timestamp
+	20, // 20: execsession.agent.v1alpha1.Process.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
+	12, // 21: execsession.agent.v1alpha1.Process.denials:type_name -> execsession.agent.v1alpha1.Denial
+	2,  // 22: execsession.agent.v1alpha1.ExitRecord.reason:type_name -> execsession.agent.v1alpha1.ExitReason
+	42, // 23: execsession.agent.v1alpha1.ExitRecord.start_time:type_name -> google.protobuf.Timestamp
+	42, // 24: execsession.agent.v1alpha1.ExitRecord.end_time:type_name -> google.protobuf.Timestamp
+	43, // 25: execsession.agent.v1alpha1.ExitRecord.user_time:type_name -> google.protobuf.Duration
+	43, // 26: execsession.agent.v1alpha1.ExitRecord.system_time:type_name -> google.protobuf.Duration
+	16, // 27: execsession.agent.v1alpha1.AttachRequest.start:type_name -> execsession.agent.v1alpha1.StartRequest
+	23, // 28: execsession.agent.v1alpha1.AttachRequest.open:type_name -> execsession.agent.v1alpha1.AttachOpen
+	24, // 29: execsession.agent.v1alpha1.AttachRequest.stdin_eof:type_name -> execsession.agent.v1alpha1.StdinEOF
+	9,  // 30: execsession.agent.v1alpha1.AttachRequest.resize:type_name -> execsession.agent.v1alpha1.WindowSize
+	25, // 31: execsession.agent.v1alpha1.AttachRequest.signal:type_name -> execsession.agent.v1alpha1.SignalName
+	22, // 32: execsession.agent.v1alpha1.AttachRequest.input:type_name -> execsession.agent.v1alpha1.Input
+	19, // 33: execsession.agent.v1alpha1.AttachResponse.process:type_name -> execsession.agent.v1alpha1.Process
+	27, // 34: execsession.agent.v1alpha1.AttachResponse.output:type_name -> execsession.agent.v1alpha1.Output
+	28, // 35: execsession.agent.v1alpha1.AttachResponse.gap:type_name -> execsession.agent.v1alpha1.Gap
+	20, // 36: execsession.agent.v1alpha1.AttachResponse.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
+	12, // 37: execsession.agent.v1alpha1.AttachResponse.denials:type_name -> execsession.agent.v1alpha1.Denial
+	3,  // 38: execsession.agent.v1alpha1.Output.stream:type_name -> execsession.agent.v1alpha1.Stream
+	19, // 39: execsession.agent.v1alpha1.ListProcessesResponse.processes:type_name -> execsession.agent.v1alpha1.Process
+	43, // 40: execsession.agent.v1alpha1.StopRequest.grace:type_name -> google.protobuf.Duration
+	20, // 41: execsession.agent.v1alpha1.StopResponse.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
+	43, // 42: execsession.agent.v1alpha1.StopAllRequest.grace:type_name -> google.protobuf.Duration
+	19, // 43: execsession.agent.v1alpha1.StopAllResponse.processes:type_name -> execsession.agent.v1alpha1.Process
+	4,  // 44: execsession.agent.v1alpha1.Agent.GetStatus:input_type -> execsession.agent.v1alpha1.GetStatusRequest
+	13, // 45: execsession.agent.v1alpha1.Agent.ExecCommand:input_type -> execsession.agent.v1alpha1.ExecCommandRequest
+	14, // 46: execsession.agent.v1alpha1.Agent.WriteStdin:input_type -> execsession.agent.v1alpha1.WriteStdinRequest
+	16, // 47: execsession.agent.v1alpha1.Agent.Start:input_type -> execsession.agent.v1alpha1.StartRequest
+	17, // 48: execsession.agent.v1alpha1.Agent.Run:input_type -> execsession.agent.v1alpha1.RunRequest
+	21, // 49: execsession.agent.v1alpha1.Agent.Attach:input_type -> execsession.agent.v1alpha1.AttachRequest
+	29, // 50: execsession.agent.v1alpha1.Agent.ListProcesses:input_type -> execsession.agent.v1alpha1.ListProcessesRequest
+	31, // 51: execsession.agent.v1alpha1.Agent.Signal:input_type -> execsession.agent.v1alpha1.SignalRequest
+	33, // 52: execsession.agent.v1alpha1.Agent.Interrupt:input_type -> execsession.agent.v1alpha1.InterruptRequest
+	35, // 53: execsession.agent.v1alpha1.Agent.Stop:input_type -> execsession.agent.v1alpha1.StopRequest
+	37, // 54: execsession.agent.v1alpha1.Agent.StopAll:input_type -> execsession.agent.v1alpha1.StopAllRequest
+	39, // 55: execsession.agent.v1alpha1.Agent.Shutdown:input_type -> execsession.agent.v1alpha1.ShutdownRequest
+	5,  // 56: execsession.agent.v1alpha1.Agent.GetStatus:output_type -> execsession.agent.v1alpha1.AgentStatus
+	15, // 57: execsession.agent.v1alpha1.Agent.ExecCommand:output_type -> execsession.agent.v1alpha1.ToolResult
+	15, // 58: execsession.agent.v1alpha1.Agent.WriteStdin:output_type -> execsession.agent.v1alpha1.ToolResult
+	19, // 59: execsession.agent.v1alpha1.Agent.Start:output_type -> execsession.agent.v1alpha1.Process
+	18, // 60: execsession.agent.v1alpha1.Agent.Run:output_type -> execsession.agent.v1alpha1.RunResponse
+	26, // 61: execsession.agent.v1alpha1.Agent.Attach:output_type -> execsession.agent.v1alpha1.AttachResponse
+	30, // 62: execsession.agent.v1alpha1.Agent.ListProcesses:output_type -> execsession.agent.v1alpha1.ListProcessesResponse
+	32, // 63: execsession.agent.v1alpha1.Agent.Signal:output_type -> execsession.agent.v1alpha1.SignalResponse
+	34, // 64: execsession.agent.v1alpha1.Agent.Interrupt:output_type -> execsession.agent.v1alpha1.InterruptResponse
+	36, // 65: execsession.agent.v1alpha1.Agent.Stop:output_type -> execsession.agent.v1alpha1.StopResponse
+	38, // 66: execsession.agent.v1alpha1.Agent.StopAll:output_type -> execsession.agent.v1alpha1.StopAllResponse
+	40, // 67: execsession.agent.v1alpha1.Agent.Shutdown:output_type -> execsession.agent.v1alpha1.ShutdownResponse
+	56, // [56:68] is the sub-list for method output_type
+	44, // [44:56] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -3195,11 +3481,11 @@ func file_agent_proto_init() {
 		(*Command_Script)(nil),
 		(*Command_Argv)(nil),
 	}
-	file_agent_proto_msgTypes[7].OneofWrappers = []any{}
-	file_agent_proto_msgTypes[8].OneofWrappers = []any{}
 	file_agent_proto_msgTypes[9].OneofWrappers = []any{}
+	file_agent_proto_msgTypes[10].OneofWrappers = []any{}
 	file_agent_proto_msgTypes[11].OneofWrappers = []any{}
-	file_agent_proto_msgTypes[15].OneofWrappers = []any{
+	file_agent_proto_msgTypes[13].OneofWrappers = []any{}
+	file_agent_proto_msgTypes[17].OneofWrappers = []any{
 		(*AttachRequest_Start)(nil),
 		(*AttachRequest_Open)(nil),
 		(*AttachRequest_Stdin)(nil),
@@ -3208,7 +3494,7 @@ func file_agent_proto_init() {
 		(*AttachRequest_Signal)(nil),
 		(*AttachRequest_Input)(nil),
 	}
-	file_agent_proto_msgTypes[20].OneofWrappers = []any{
+	file_agent_proto_msgTypes[22].OneofWrappers = []any{
 		(*AttachResponse_Process)(nil),
 		(*AttachResponse_Output)(nil),
 		(*AttachResponse_Gap)(nil),
@@ -3220,7 +3506,7 @@ func file_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   36,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -239,6 +239,7 @@ type attached struct {
 	output  []byte
 	gaps    []*wire.Gap
 	exit    *wire.ExitRecord
+	denials []*wire.Denial
 	err     error // io.EOF is the ordinary end
 }
 
@@ -262,7 +263,7 @@ func receive(stream grpc.BidiStreamingClient[wire.AttachRequest, wire.AttachResp
 		case *wire.AttachResponse_Gap:
 			got.gaps = append(got.gaps, m.Gap)
 		case *wire.AttachResponse_Exit:
-			got.exit = m.Exit
+			got.exit, got.denials = m.Exit, response.GetDenials()
 		}
 	}
 }

@@ -12,4 +12,7 @@
 // Beside the two tools there are the forms in which a command runs to its end: the tool
 // without write_stdin (ParseOneShot) and a run whose two streams are kept apart
 // (ParseBuffered).
+//
+// What the sandbox refused a command is in its results, as facts that the sandbox itself
+// reports: nothing is read out of the command's words or code.
 package codex

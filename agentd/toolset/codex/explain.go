@@ -14,6 +14,9 @@ var argumentOf = map[string]string{
 	"stdin_data":      "stdin",
 	"command.timeout": "timeout_ms",
 	"timeout":         "timeout_ms",
+
+	"command.sandbox.filesystem": "sandbox.filesystem",
+	"command.sandbox.network":    "sandbox.network",
 }
 
 // Explain turns the agent's error about a field of the wire into an *ArgumentError about

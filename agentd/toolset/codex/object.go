@@ -56,16 +56,21 @@ type setter func(field string, value json.RawMessage) error
 // parseObject gives each field of the one object in data to its setter. Fields in
 // required must be there.
 func parseObject(data []byte, fields map[string]setter, required ...string) error {
-	seen, err := eachField("", data, func(name string, value json.RawMessage) error {
+	return parseFields("", data, fields, required...)
+}
+
+// parseFields is parseObject for the value of field parent.
+func parseFields(parent string, data []byte, fields map[string]setter, required ...string) error {
+	seen, err := eachField(parent, data, func(name string, value json.RawMessage) error {
 		set, known := fields[name]
 		if !known {
-			return wrong(name, value, "unknown field; the fields are %s", strings.Join(sortedNames(fields), ", "))
+			return wrong(qualified(parent, name), value, "unknown field; the fields are %s", strings.Join(sortedNames(fields), ", "))
 		}
 		if string(value) != "null" {
-			return set(name, value)
+			return set(qualified(parent, name), value)
 		}
 		if slices.Contains(required, name) {
-			return wrong(name, value, "must be given")
+			return wrong(qualified(parent, name), value, "must be given")
 		}
 		return nil
 	})
@@ -74,7 +79,7 @@ func parseObject(data []byte, fields map[string]setter, required ...string) erro
 	}
 	for _, name := range required {
 		if !seen[name] {
-			return &ArgumentError{Field: name, Problem: "must be given"}
+			return &ArgumentError{Field: qualified(parent, name), Problem: "must be given"}
 		}
 	}
 	return nil

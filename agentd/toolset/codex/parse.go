@@ -12,8 +12,17 @@ import (
 	"execsession.dev/agentd/wire"
 )
 
+// permissionsDefault asks for what the profile allows.
+const permissionsDefault = "use_default"
+
 // sandboxPermissions are the values of the field of that name.
-var sandboxPermissions = []string{"use_default", "require_escalated", "with_additional_permissions"}
+var sandboxPermissions = []string{permissionsDefault, "require_escalated", "with_additional_permissions"}
+
+// filesystemModes and networkModes are the profile's.
+var (
+	filesystemModes = []string{"ReadOnly", "WorkspaceWrite", "FullAccess"}
+	networkModes    = []string{"None", "Loopback", "Proxy", "Open"}
+)
 
 // ParseExecCommand reads the arguments of exec_command:
 //
@@ -34,6 +43,9 @@ var sandboxPermissions = []string{"use_default", "require_escalated", "with_addi
 //	stdin_open           bool, pipes whose input stays open for write_stdin
 //	env                  object of strings
 //	timeout_ms           whole number of milliseconds that the command may live
+//	sandbox              object: what the command does without of what the profile allows,
+//	                     {filesystem: ReadOnly, WorkspaceWrite or FullAccess,
+//	                     network: None, Loopback, Proxy or Open}, each of which may be left out
 //
 // Its errors are *ArgumentError.
 func ParseExecCommand(arguments []byte) (*wire.ExecCommandRequest, error) {
@@ -107,9 +119,10 @@ func newCommandArguments() *commandArguments {
 		"shell":               asString(&a.command.Shell),
 		"login":               asBool(func(b bool) { a.command.Login = &b }),
 		"environment_id":      asString(&a.environment),
-		"sandbox_permissions": asPermissions(&a.permissions),
+		"sandbox_permissions": asOneOf(&a.permissions, sandboxPermissions),
 		"justification":       asString(&a.justification),
 		"prefix_rule":         asStrings(&a.prefixRule),
+		"sandbox":             asNarrowing(&a.command.Sandbox),
 		"stdin":               a.takeInput,
 		"env":                 asStringMap(&a.command.Env),
 		"timeout_ms": asWhole(1, math.MaxInt64/int64(time.Millisecond), func(n int64) {
@@ -138,6 +151,8 @@ func (a *commandArguments) parse(arguments []byte) error {
 		return &ArgumentError{Field: "cmd", Problem: "is empty: there is nothing to run"}
 	case a.justification != "" && a.permissions == "":
 		return &ArgumentError{Field: "justification", Problem: "needs sandbox_permissions: set it to require_escalated, or leave the justification out"}
+	case a.command.Sandbox != nil && a.permissions != "" && a.permissions != permissionsDefault:
+		return &ArgumentError{Field: "sandbox", Problem: "asks for less than the profile allows, and sandbox_permissions " + a.permissions + " for more: leave one of them out"}
 	case a.open && a.given:
 		return &ArgumentError{Field: "stdin_open", Problem: "contradicts stdin, which is closed after its text: leave one of them out"}
 	case a.open:
@@ -173,16 +188,28 @@ func ParseWriteStdin(arguments []byte) (*wire.WriteStdinRequest, error) {
 	return request, nil
 }
 
-func asPermissions(into *string) setter {
+func asOneOf(into *string, values []string) setter {
 	return func(field string, value json.RawMessage) error {
 		var given string
 		if err := asString(&given)(field, value); err != nil {
 			return err
 		}
-		if !slices.Contains(sandboxPermissions, given) {
-			return wrong(field, value, "must be one of %s", strings.Join(sandboxPermissions, ", "))
+		if !slices.Contains(values, given) {
+			return wrong(field, value, "must be one of %s", strings.Join(values, ", "))
 		}
 		*into = given
 		return nil
+	}
+}
+
+func asNarrowing(into **wire.Narrowing) setter {
+	return func(field string, value json.RawMessage) error {
+		narrowing := &wire.Narrowing{}
+		fields := map[string]setter{
+			"filesystem": asOneOf(&narrowing.Filesystem, filesystemModes),
+			"network":    asOneOf(&narrowing.Network, networkModes),
+		}
+		*into = narrowing
+		return parseFields(field, value, fields)
 	}
 }

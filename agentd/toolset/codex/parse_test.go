@@ -16,6 +16,7 @@ import (
 
 	"execsession.dev/agentd/client"
 	"execsession.dev/agentd/wire"
+	"execsession.dev/sandbox"
 )
 
 func TestParseExecCommand(t *testing.T) {
@@ -51,6 +52,12 @@ func TestParseExecCommand(t *testing.T) {
 		"Null": {
 			reason: "Null is how some models leave a field out.", arguments: ` {"cmd":"x","tty":null,"yield_time_ms":null,"env":null} `,
 			want: &wire.ExecCommandRequest{Command: script("x")},
+		},
+		"Sandbox": {
+			reason: "Less than the profile allows, of one kind or both.", arguments: `{"cmd":"x","sandbox":{"filesystem":"ReadOnly","network":null},"sandbox_permissions":"use_default"}`,
+			want: &wire.ExecCommandRequest{SandboxPermissions: "use_default", Command: &wire.Command{
+				Program: &wire.Command_Script{Script: "x"}, Sandbox: &wire.Narrowing{Filesystem: "ReadOnly"},
+			}},
 		},
 		"StdinOpen": {
 			reason: "Pipes whose input stays open for write_stdin.", arguments: `{"cmd":"cat","stdin_open":true}`,
@@ -130,6 +137,12 @@ func TestParseRefuses(t *testing.T) {
 		"StdinUnknown":   {stdin, `{"session_id":1000,"cmd":"x"}`, ArgumentError{Field: "cmd", Value: `"x"`, Problem: "unknown field; the fields are chars, close_stdin, max_output_tokens, session_id, yield_time_ms"}},
 		"CloseString":    {stdin, `{"session_id":1000,"close_stdin":"yes"}`, ArgumentError{Field: "close_stdin", Value: `"yes"`, Problem: "must be true or false"}},
 		"OpenAndGiven":   {exec, `{"cmd":"x","stdin":"","stdin_open":true}`, ArgumentError{Field: "stdin_open", Problem: "contradicts stdin, which is closed after its text: leave one of them out"}},
+		"SandboxMode":    {exec, `{"cmd":"x","sandbox":{"filesystem":"readonly"}}`, ArgumentError{Field: "sandbox.filesystem", Value: `"readonly"`, Problem: "must be one of ReadOnly, WorkspaceWrite, FullAccess"}},
+		"SandboxNetwork": {oneShot, `{"cmd":"x","sandbox":{"network":false}}`, ArgumentError{Field: "sandbox.network", Value: "false", Problem: "must be a string"}},
+		"SandboxField":   {run, `{"cmd":"x","sandbox":{"process":"None"}}`, ArgumentError{Field: "sandbox.process", Value: `"None"`, Problem: "unknown field; the fields are filesystem, network"}},
+		"SandboxTwice":   {exec, `{"cmd":"x","sandbox":{"network":"None","network":"Open"}}`, ArgumentError{Field: "sandbox.network", Value: `"Open"`, Problem: "given twice"}},
+		"SandboxString":  {exec, `{"cmd":"x","sandbox":"ReadOnly"}`, ArgumentError{Field: "sandbox", Value: `"ReadOnly"`, Problem: "must be an object"}},
+		"LessAndMore":    {exec, `{"cmd":"x","sandbox":{},"sandbox_permissions":"require_escalated"}`, ArgumentError{Field: "sandbox", Problem: "asks for less than the profile allows, and sandbox_permissions require_escalated for more: leave one of them out"}},
 		"OneShotTTY":     {oneShot, `{"cmd":"x","tty":true}`, ArgumentError{Field: "tty", Value: "true"}},
 		"OneShotYield":   {oneShot, `{"cmd":"x","yield_time_ms":250}`, ArgumentError{Field: "yield_time_ms", Value: "250"}},
 		"OneShotOpen":    {oneShot, `{"cmd":"x","stdin_open":true}`, ArgumentError{Field: "stdin_open", Value: "true"}},
@@ -207,6 +220,7 @@ func TestExplain(t *testing.T) {
 	}{
 		"Renamed": {"the wire has another name", &client.Error{Field: "script", Message: "script: holds a NUL byte"}, `field "cmd": holds a NUL byte`},
 		"Same":    {"most names are the same", &client.Error{Field: "env.LD_PRELOAD", Message: "env.LD_PRELOAD: not allowed"}, `field "env.LD_PRELOAD": not allowed`},
+		"Within":  {"a field of a field", &client.Error{Field: "command.sandbox.network", Message: "command.sandbox.network: no mode"}, `field "sandbox.network": no mode`},
 		"NoField": {"it is about no field", &client.Error{Message: "refused"}, "refused"},
 		"Other":   {"it is none of the agent's", plain, "no route"},
 	}
@@ -222,6 +236,31 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// The modes are written down here, because clients need nothing of the sandbox: they are the profile's.
+func TestModesAreTheProfiles(t *testing.T) {
+	for mode := range sandboxModes(t) {
+		arguments := fmt.Sprintf(`{"cmd":"x","sandbox":{%s}}`, mode)
+		if _, err := ParseExecCommand([]byte(arguments)); err != nil {
+			t.Errorf("%s: %v", arguments, err)
+		}
+	}
+	if n := len(filesystemModes) + len(networkModes); n != len(sandboxModes(t)) {
+		t.Errorf("%d modes are taken, the profile has %d", n, len(sandboxModes(t)))
+	}
+}
+
+func sandboxModes(t *testing.T) map[string]bool {
+	t.Helper()
+	modes := map[string]bool{}
+	for _, mode := range []sandbox.FilesystemMode{sandbox.ReadOnly, sandbox.WorkspaceWrite, sandbox.FullAccess} {
+		modes[fmt.Sprintf(`"filesystem":%q`, mode)] = true
+	}
+	for _, mode := range []sandbox.NetworkMode{sandbox.NoNetwork, sandbox.LoopbackNetwork, sandbox.ProxyNetwork, sandbox.OpenNetwork} {
+		modes[fmt.Sprintf(`"network":%q`, mode)] = true
+	}
+	return modes
+}
+
 func TestErrorsAreShort(t *testing.T) {
 	_, err := ParseExecCommand([]byte(`{"cmd":"x","tty":"` + strings.Repeat("é", 100_000) + `"}`))
 	if err == nil || len(err.Error()) > 200 {
@@ -233,6 +272,7 @@ func FuzzParseExecCommand(f *testing.F) {
 	for _, seed := range []string{
 		`{"cmd":"x"}`, `{"cmd":"x","yield_time_ms":250.0,"env":{"A":"1"},"prefix_rule":["a"]}`, `{"cmd":"x","cmd":"y"}`, `{"cmd":"\ud800"}`,
 		`{"cmd":"x","timeout_ms":1e3,"stdin_open":true}`, `{"cmd":`, `null`, `{"cmd":"x"}{`, `{"cmd":"x","login":null}`,
+		`{"cmd":"x","sandbox":{"filesystem":"ReadOnly","network":null}}`, `{"cmd":"x","sandbox":{"network":"None","network":"Open"}}`,
 	} {
 		f.Add([]byte(seed))
 	}

@@ -20,6 +20,7 @@ type result struct {
 	Output             string   `json:"output"`
 	Notices            []string `json:"notices,omitempty"`
 	Exit               *exit    `json:"exit,omitempty"`
+	Denials            []Denial `json:"denials,omitempty"`
 }
 
 // exit says how a command ended that did not simply exit.
@@ -60,6 +61,7 @@ func RenderJSON(r *wire.ToolResult) ([]byte, error) {
 		Output:             r.GetOutput(),
 		Notices:            r.GetNotices(),
 		Exit:               exitOf(r.GetExit()),
+		Denials:            Denials(r.GetDenials()),
 	})
 }
 
@@ -81,10 +83,11 @@ type buffered struct {
 	Stdout          string  `json:"stdout"`
 	Stderr          string  `json:"stderr"`
 	// StdoutBytes and StderrBytes are what was written: more than is there was cut off.
-	StdoutBytes      uint64 `json:"stdout_bytes"`
-	StderrBytes      uint64 `json:"stderr_bytes"`
-	AggregatedOutput string `json:"aggregated_output"`
-	Exit             *exit  `json:"exit,omitempty"`
+	StdoutBytes      uint64   `json:"stdout_bytes"`
+	StderrBytes      uint64   `json:"stderr_bytes"`
+	AggregatedOutput string   `json:"aggregated_output"`
+	Exit             *exit    `json:"exit,omitempty"`
+	Denials          []Denial `json:"denials,omitempty"`
 }
 
 // RenderBufferedJSON gives the structured form of a buffered run. Bytes that are no UTF-8
@@ -94,7 +97,7 @@ func RenderBufferedJSON(r *wire.RunResponse) ([]byte, error) {
 		WallTimeSeconds: r.GetWallTimeSeconds(), ExitCode: r.GetExit().GetExitCode(), TimedOut: timedOut(r),
 		Stdout: string(r.GetStdout()), Stderr: string(r.GetStderr()),
 		StdoutBytes: r.GetStdoutBytes(), StderrBytes: r.GetStderrBytes(),
-		AggregatedOutput: string(r.GetAggregate()), Exit: exitOf(r.GetExit()),
+		AggregatedOutput: string(r.GetAggregate()), Exit: exitOf(r.GetExit()), Denials: Denials(r.GetDenials()),
 	})
 }
 
@@ -112,6 +115,9 @@ func RenderBufferedText(r *wire.RunResponse) string {
 	if reason, special := exitReasons[r.GetExit().GetReason()]; special && !timedOut(r) {
 		fmt.Fprintf(&b, "Notice: %s\n", endText(reason.text, r.GetExit()))
 	}
+	for _, denial := range r.GetDenials() {
+		fmt.Fprintf(&b, "Sandbox refused: %s\n", DenialText(denial))
+	}
 	b.WriteString("Output:\n")
 	if timedOut(r) {
 		fmt.Fprintf(&b, "command timed out: %s\n", r.GetExit().GetMessage())
@@ -121,8 +127,8 @@ func RenderBufferedText(r *wire.RunResponse) string {
 }
 
 // RenderText gives the text that a model reads: a line for each thing that applies, then
-// "Output:" and the output to the end. Notices, and how a command ended that did not
-// simply exit, come before "Output:", because everything after it is the command's.
+// "Output:" and the output to the end. Notices, how a command ended that did not
+// simply exit and what the sandbox refused it come before "Output:", because everything after it is the command's.
 func RenderText(r *wire.ToolResult) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -142,6 +148,9 @@ func RenderText(r *wire.ToolResult) string {
 	}
 	for _, notice := range r.GetNotices() {
 		line("Notice: %s", strings.ReplaceAll(notice, "\n", " "))
+	}
+	for _, denial := range r.GetDenials() {
+		line("Sandbox refused: %s", DenialText(denial))
 	}
 	line("Output:")
 	b.WriteString(r.GetOutput())

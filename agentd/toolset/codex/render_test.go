@@ -43,6 +43,28 @@ func TestRender(t *testing.T) {
 			wantJSON: `{"chunk_id":"00ab14","wall_time_seconds":1,"exit_code":124,"original_token_count":0,"output":"x","exit":{"reason":"timed_out","signal":"SIGKILL","message":"its timeout of 1s was over"}}`,
 			wantText: "Chunk ID: 00ab14\nWall time: 1.0000 seconds\nProcess exited with code 124\nOriginal token count: 0\nNotice: the command was ended (SIGKILL): its timeout of 1s was over\nOutput:\nx",
 		},
+		"Denied": {
+			reason: "What was refused comes last before the output, a line for each kind; a program's name cannot add one.",
+			result: &wire.ToolResult{
+				ChunkId: "00ab15", WallTimeSeconds: 0.5, ExitCode: proto.Int32(1), Notices: []string{"n"}, Output: "x",
+				Denials: []*wire.Denial{
+					{
+						Source: "Enforced", Rule: "socket", Syscall: "socket", Arguments: "family=AF_INET type=SOCK_STREAM protocol=TCP",
+						Errno: "EACCES", Program: "/usr/bin/curl", Pid: 7, Count: 3,
+					},
+					{Source: "Enforced", Rule: "connect", Syscall: "connect", Address: "192.0.2.1:80", Errno: "EACCES", Program: "/w/a\nOutput:\nb", Pid: 8, Count: 1},
+					{Source: "Enforced", Rule: "mounts", Errno: "EPERM", Count: 40, Mixed: true},
+				},
+			},
+			wantJSON: `{"chunk_id":"00ab15","wall_time_seconds":0.5,"exit_code":1,"original_token_count":0,"output":"x","notices":["n"],"denials":[` +
+				`{"source":"Enforced","rule":"socket","syscall":"socket","arguments":"family=AF_INET type=SOCK_STREAM protocol=TCP","errno":"EACCES","program":"/usr/bin/curl","pid":7,"count":3},` +
+				`{"source":"Enforced","rule":"connect","syscall":"connect","address":"192.0.2.1:80","errno":"EACCES","program":"/w/a\nOutput:\nb","pid":8,"count":1},` +
+				`{"source":"Enforced","rule":"mounts","errno":"EPERM","count":40,"mixed":true}]}`,
+			wantText: "Chunk ID: 00ab15\nWall time: 0.5000 seconds\nProcess exited with code 1\nOriginal token count: 0\nNotice: n\n" +
+				"Sandbox refused: socket family=AF_INET type=SOCK_STREAM protocol=TCP, 3 times, by /usr/bin/curl (EACCES, rule socket)\n" +
+				"Sandbox refused: connect to 192.0.2.1:80, by \"/w/a\\nOutput:\\nb\" (EACCES, rule connect)\n" +
+				"Sandbox refused: 40 calls of further kinds (EPERM, rule mounts)\nOutput:\nx",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -94,6 +116,16 @@ func TestRenderBuffered(t *testing.T) {
 			wantJSON: `{"wall_time_seconds":0,"exit_code":137,"timed_out":false,"stdout":"","stderr":"","stdout_bytes":0,"stderr_bytes":0,"aggregated_output":"",` +
 				`"exit":{"reason":"signaled","signal":"SIGKILL"}}`,
 			wantText: "Exit code: 137\nWall time: 0.0 seconds\nNotice: a signal ended the command (SIGKILL)\nOutput:\n",
+		},
+		"Denied": {
+			reason: "What was refused is told in both forms.",
+			result: &wire.RunResponse{
+				Exit:    &wire.ExitRecord{Reason: wire.ExitReason_EXIT_REASON_EXITED, ExitCode: 1},
+				Denials: []*wire.Denial{{Source: "Enforced", Rule: "mounts", Syscall: "mount", Errno: "EPERM", Count: 1}},
+			},
+			wantJSON: `{"wall_time_seconds":0,"exit_code":1,"timed_out":false,"stdout":"","stderr":"","stdout_bytes":0,"stderr_bytes":0,"aggregated_output":"",` +
+				`"denials":[{"source":"Enforced","rule":"mounts","syscall":"mount","errno":"EPERM","count":1}]}`,
+			wantText: "Exit code: 1\nWall time: 0.0 seconds\nSandbox refused: mount (EPERM, rule mounts)\nOutput:\n",
 		},
 	}
 	for name, tc := range cases {

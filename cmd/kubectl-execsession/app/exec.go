@@ -101,8 +101,10 @@ file), its result out. Exits with 0 whatever the command's code is, with 255 whe
 failed. With --local a command that still runs when the call is over is ended with it.
 
 Beside the tool's own arguments there are stdin (text that is piped in), stdin_open (pipes
-whose input stays open for write_stdin), env (an object) and timeout_ms (the command's own
-life, apart from the wait).
+whose input stays open for write_stdin), env (an object), timeout_ms (the command's own
+life, apart from the wait) and sandbox (an object with filesystem and network: modes that
+allow less than the profile's). Beside the tool's own results there are denials: what the
+sandbox refused the command since its previous result.
 
 With --mode one-shot the call waits for the command's end, and timeout_ms (10000 when it is
 left out) bounds it; there is no tty, no yield_time_ms and no write_stdin. With --mode

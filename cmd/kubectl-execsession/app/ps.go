@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"execsession.dev/agentd/toolset/codex"
 	"execsession.dev/agentd/wire"
 )
 
@@ -101,6 +102,9 @@ type processLine struct {
 	Reason       string     `json:"reason,omitempty"`
 	Signal       string     `json:"signal,omitempty"`
 	EndTime      *time.Time `json:"endTime,omitempty"`
+	// Denied counts the calls that the sandbox refused, and Denials tells them by their kind.
+	Denied  uint64         `json:"denied"`
+	Denials []codex.Denial `json:"denials,omitempty"`
 }
 
 // reasonNames are the ledger's words.
@@ -119,6 +123,7 @@ func lineOf(process *wire.Process) processLine {
 		ID: process.GetId(), State: "Running", Command: process.GetCommand(), Workdir: process.GetWorkdir(),
 		TTY: process.GetTty(), PID: process.GetPid(), StartTime: process.GetStartTime().AsTime(),
 		OutputBytes: process.GetOutputBytes(), DroppedBytes: process.GetDroppedBytes(), Descendants: process.GetDescendants(),
+		Denied: deniedCalls(process.GetDenials()), Denials: codex.Denials(process.GetDenials()),
 	}
 	if record := process.GetExit(); record != nil {
 		code, end := record.GetExitCode(), record.GetEndTime().AsTime()
@@ -126,6 +131,13 @@ func lineOf(process *wire.Process) processLine {
 		line.Reason, line.Signal = reasonNames[record.GetReason()], record.GetSignal()
 	}
 	return line
+}
+
+func deniedCalls(denials []*wire.Denial) (calls uint64) {
+	for _, denial := range denials {
+		calls += denial.GetCount()
+	}
+	return calls
 }
 
 func printProcessesJSON(to io.Writer, processes []*wire.Process) error {
@@ -141,14 +153,14 @@ func printProcessesJSON(to io.Writer, processes []*wire.Process) error {
 
 func printProcesses(to io.Writer, processes []*wire.Process, wide bool, now time.Time) error {
 	table := tabwriter.NewWriter(to, 0, 8, 3, ' ', 0)
-	columns := []string{"ID", "STATUS", "AGE", "TTY", "OUTPUT", "COMMAND"}
+	columns := []string{"ID", "STATUS", "AGE", "TTY", "OUTPUT", "DENIED", "COMMAND"}
 	if wide {
-		columns = []string{"ID", "STATUS", "AGE", "TTY", "OUTPUT", "DROPPED", "PID", "DESCENDANTS", "WORKDIR", "COMMAND"}
+		columns = []string{"ID", "STATUS", "AGE", "TTY", "OUTPUT", "DENIED", "DROPPED", "PID", "DESCENDANTS", "WORKDIR", "COMMAND"}
 	}
 	fmt.Fprintln(table, strings.Join(columns, "\t"))
 	for _, process := range processes {
 		line := lineOf(process)
-		cells := []any{line.ID, statusOf(line), now.Sub(line.StartTime).Round(time.Second), yesNo(line.TTY), line.OutputBytes}
+		cells := []any{line.ID, statusOf(line), now.Sub(line.StartTime).Round(time.Second), yesNo(line.TTY), line.OutputBytes, line.Denied}
 		if wide {
 			cells = append(cells, line.DroppedBytes, line.PID, line.Descendants, line.Workdir)
 		}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"execsession.dev/agentd/client"
+	"execsession.dev/agentd/toolset/codex"
 	"execsession.dev/agentd/wire"
 )
 
@@ -22,6 +23,8 @@ type runFlags struct {
 	workdir            string
 	env                []string
 	timeout            time.Duration
+	// narrowing is what the command does without of what the profile allows.
+	narrowing wire.Narrowing
 }
 
 func (p *plugin) newRun() *cobra.Command {
@@ -52,6 +55,8 @@ the command's end, 255 that the call itself failed.`,
 	flags.StringVarP(&f.workdir, "workdir", "w", "", "the folder to run in; relative to the workspace")
 	flags.StringArrayVar(&f.env, "env", nil, "KEY=VALUE for the command; may be given again")
 	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this time")
+	flags.StringVar(&f.narrowing.Filesystem, "sandbox-filesystem", "", "run with less than the profile allows: ReadOnly or WorkspaceWrite")
+	flags.StringVar(&f.narrowing.Network, "sandbox-network", "", "run with less than the profile allows: None or Loopback")
 	flags.BoolVar(&f.detach, "detach", false, "print the process's number and leave it running")
 	return cmd
 }
@@ -90,6 +95,9 @@ func (f *runFlags) parse(cmd *cobra.Command, args []string) (string, *wire.Comma
 	}
 	if f.timeout > 0 {
 		command.Timeout = durationpb.New(f.timeout)
+	}
+	if f.narrowing.GetFilesystem() != "" || f.narrowing.GetNetwork() != "" {
+		command.Sandbox = &f.narrowing
 	}
 	if f.stdin {
 		command.Stdin = wire.StdinMode_STDIN_MODE_OPEN
@@ -135,12 +143,31 @@ func (p *plugin) run(ctx context.Context, f *runFlags, session string, command *
 	if err := console.raw(); err != nil {
 		return err
 	}
-	record, err := e.Run(ctx, command, console.streams(e))
+	var denials []*wire.Denial
+	streams := console.streams(e)
+	streams.OnDenials = func(refused []*wire.Denial) { denials = refused }
+	record, err := e.Run(ctx, command, streams)
 	console.restore()
 	if err != nil {
 		return p.noRecord(e, console, err)
 	}
+	if hint := denialHint(record, denials); hint != "" {
+		console.say("%s", hint)
+	}
 	return ending(record)
+}
+
+// denialHint is what to say after a command that failed and was refused something. Whether one is the other's reason,
+// nobody knows.
+func denialHint(record *wire.ExitRecord, denials []*wire.Denial) string {
+	if record.GetExitCode() == 0 || len(denials) == 0 {
+		return ""
+	}
+	hint := "note: the sandbox refused " + codex.DenialText(denials[0])
+	if more := deniedCalls(denials[1:]); more > 0 {
+		hint += fmt.Sprintf("; and %d more, see ps -o json", more)
+	}
+	return hint
 }
 
 func (p *plugin) runDetached(ctx context.Context, e *engine, command *wire.Command) error {
