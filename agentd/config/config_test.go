@@ -154,7 +154,9 @@ func TestOpenRefuses(t *testing.T) {
 		"PayloadUnknownField": {"a restriction that an old agentd does not know must not be lost",
 			signed(func(o map[string]any) { o["deny"] = true }), ErrMalformed},
 		"PayloadNotJSON": {"authentic, yet nothing", sealRaw(t, KindSession, "x", private), ErrMalformed},
-		"RevisionZero":   {"revisions begin at 1", signed(func(o map[string]any) { o["revision"] = 0 }), ErrInvalid},
+		"PayloadCase": {"who reads names as they are written would find no such field",
+			signed(func(o map[string]any) { o["Name"] = o["name"]; delete(o, "name") }), ErrMalformed},
+		"RevisionZero": {"revisions begin at 1", signed(func(o map[string]any) { o["revision"] = 0 }), ErrInvalid},
 		"HashForm": {"a hash in another form would never match", signed(func(o map[string]any) {
 			o["profile"].(map[string]any)["hash"] = "sha256:AB"
 		}), ErrInvalid},
@@ -167,6 +169,34 @@ func TestOpenRefuses(t *testing.T) {
 				t.Errorf("%s: got error %v, want %v", tc.reason, err, tc.want)
 			}
 		})
+	}
+}
+
+// TestNothingIsForgotten: a field without a default may not be left out, be null or have another name, also where the
+// zero value would be acceptable: the one that keeps secrets from commands is such a field.
+func TestNothingIsForgotten(t *testing.T) {
+	whole, err := json.Marshal(DefaultPolicy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ParsePolicy(whole); err != nil {
+		t.Fatal(err)
+	}
+	for reason, change := range map[string]func(environment map[string]any){
+		"left out":     func(e map[string]any) { delete(e, "secretExcludes") },
+		"null":         func(e map[string]any) { e["secretExcludes"] = nil },
+		"another name": func(e map[string]any) { e["SecretExcludes"] = true; delete(e, "secretExcludes") },
+	} {
+		changed := edit(t, whole, func(o map[string]any) { change(o["environment"].(map[string]any)) })
+		if _, err := ParsePolicy(changed); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), `"environment.secretExcludes"`) {
+			t.Errorf("%s: got %v", reason, err)
+		}
+	}
+	empty := edit(t, whole, func(o map[string]any) {
+		o["sandbox"].(map[string]any)["filesystem"].(map[string]any)["writableRoots"] = []any{}
+	})
+	if _, err := ParsePolicy(empty); err != nil {
+		t.Errorf("an empty list is as good as none: %v", err)
 	}
 }
 

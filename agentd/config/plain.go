@@ -17,6 +17,9 @@ func ParsePolicy(data []byte) (Policy, error) {
 	if err := policy.Validate(); err != nil {
 		return Policy{}, fmt.Errorf("checking the policy: %w", err)
 	}
+	if err := refuseMissing(data, policy); err != nil {
+		return Policy{}, fmt.Errorf("reading the policy: %w", err)
+	}
 	return policy, nil
 }
 

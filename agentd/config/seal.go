@@ -108,7 +108,7 @@ func OpenProfile(data []byte, keys []ed25519.PublicKey) (ProfileDocument, string
 	if err := decodeStrict([]byte(payload), &doc); err != nil {
 		return ProfileDocument{}, "", fmt.Errorf("reading the profile document: %w", err)
 	}
-	if err := checkDocument(KindProfile, doc); err != nil {
+	if err := checkDocument(KindProfile, doc, payload); err != nil {
 		return ProfileDocument{}, "", fmt.Errorf("checking the profile document: %w", err)
 	}
 	return doc, hashPayload(payload), nil
@@ -124,17 +124,20 @@ func OpenSession(data []byte, keys []ed25519.PublicKey) (SessionDocument, error)
 	if err := decodeStrict([]byte(payload), &doc); err != nil {
 		return SessionDocument{}, fmt.Errorf("reading the session document: %w", err)
 	}
-	if err := checkDocument(KindSession, doc); err != nil {
+	if err := checkDocument(KindSession, doc, payload); err != nil {
 		return SessionDocument{}, fmt.Errorf("checking the session document: %w", err)
 	}
 	return doc, nil
 }
 
-func checkDocument(kind Kind, doc Document) error {
+func checkDocument(kind Kind, doc Document, payload string) error {
 	if err := checkHeader(kind, doc); err != nil {
 		return err
 	}
-	return doc.Validate()
+	if err := doc.Validate(); err != nil {
+		return err
+	}
+	return refuseMissing([]byte(payload), doc)
 }
 
 // openPayload returns the payload once its signatures were verified; nothing of an
