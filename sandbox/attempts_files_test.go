@@ -26,7 +26,7 @@ func (a actor) proc(rel string) string { return fmt.Sprintf("/proc/%d/%s", a.age
 // attempts are everything that a command may try; each returns the errno that it met.
 var attempts = func() map[string]func(actor) error {
 	all := make(map[string]func(actor) error)
-	for _, group := range []map[string]func(actor) error{fileAttempts, deviceAttempts, processAttempts, callAttempts, socketAttempts, networkAttempts, programAttempts} {
+	for _, group := range []map[string]func(actor) error{fileAttempts, pathAttempts, deviceAttempts, processAttempts, callAttempts, socketAttempts, networkAttempts, programAttempts} {
 		maps.Copy(all, group)
 	}
 	return all

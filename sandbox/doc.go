@@ -75,8 +75,11 @@
 //   - Rights cannot be taken away below a folder that has them. A folder with a
 //     left-out place in it is granted entry by entry instead: what is made there later has no rights,
 //     and the names in it, the left-out ones too, can be listed. For "/" that is
-//     always so, because of /dev. Below a writable folder this would forbid creating files, so that read-only and
-//     denied paths there are not enforceable.
+//     always so, because of /dev. Below a writable folder this would forbid creating files: there a read-only
+//     path has to be a read-only mount, and a denied one an empty read-only mount, with every folder on the way a mount
+//     point too, so that it cannot be renamed. Compile looks; what is neither is a [Gap]. See docs/design/paths.md.
+//   - A denied path with *, ? or [ is looked up by Compile, and is not enforceable where commands
+//     could make another match.
 //   - Between the filter and the exec the thread and the child make system calls of their
 //     own. A policy cannot deny those (launchSyscalls), and none of them may ever be answered by a
 //     supervisor inside this process: Go holds a processor through vfork, and a stop of

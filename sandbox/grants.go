@@ -27,35 +27,45 @@ var deviceFiles = []string{
 // without capabilities some of their files start programs outside every sandbox.
 var kernelFolders = []string{"/proc", "/sys"}
 
-// grantReadAndRoots grants reading everywhere but in the places left out, the devices and the roots.
-func (p *plan) grantReadAndRoots(roots, leftOut []string) error {
-	leftOut = slices.DeleteFunc(append(leftOut, "/dev"), func(place string) bool {
-		return slices.ContainsFunc(roots, func(root string) bool { return within(place, root) })
-	})
+// terminalFolder is where terminals come and go.
+const terminalFolder = "/dev/pts"
+
+// grantReadAndRoots grants reading everywhere but in what is closed, the devices and the roots.
+func (p *plan) grantReadAndRoots(rules fileRules) error {
+	leftOut := rules.closed()
+	if inOneOf(rules.roots, "/dev") == "" {
+		leftOut = append(leftOut, "/dev")
+	}
 	if err := p.grantAround("/", readRights, leftOut); err != nil {
 		return err
 	}
+	leftOut = slices.Concat(rules.closed(), rules.readOnly)
 	for _, path := range deviceFiles {
-		p.grantDevice(path)
+		if inOneOf(leftOut, path) == "" {
+			p.grantDevice(path)
+		}
 	}
-	for _, root := range roots {
+	for _, root := range rules.roots {
 		rights := writeRights
 		if within(root, "/dev") {
 			rights |= ll.AccessFSIoctlDev
 		}
-		p.grants = append(p.grants, grant{path: root, rights: rights})
+		if err := p.grantAround(root, rights, leftOut); err != nil {
+			return err
+		}
 	}
 	return p.checkCount()
 }
 
-// grantFullAccess grants everything everywhere but in the agent's own places and the kernel's folders.
-func (p *plan) grantFullAccess(hidden []string) error {
-	if err := p.grantAround("/", fullRights, slices.Concat(hidden, kernelFolders)); err != nil {
+// grantFullAccess grants everything everywhere but in what is closed or read-only and the kernel's folders.
+func (p *plan) grantFullAccess(rules fileRules) error {
+	readOnly := slices.Concat(rules.readOnly, kernelFolders)
+	if err := p.grantAround("/", fullRights, slices.Concat(rules.closed(), readOnly)); err != nil {
 		return err
 	}
-	for _, path := range kernelFolders {
-		if _, err := os.Lstat(path); err == nil {
-			p.grants = append(p.grants, grant{path: path, rights: readRights})
+	for _, path := range readOnly {
+		if err := p.grantAround(path, readRights, rules.closed()); err != nil {
+			return err
 		}
 	}
 	return p.checkCount()
@@ -93,19 +103,19 @@ func (p *plan) grantAround(dir string, rights landlock.AccessFSSet, leftOut []st
 		return nil
 	}
 	p.grants = append(p.grants, grant{path: dir, rights: ll.AccessFSReadDir})
-	names := slices.Sorted(maps.Keys(opened))
+	inside := slices.DeleteFunc(slices.Clone(leftOut), func(place string) bool { return !within(place, dir) })
 	p.note("%s: granted entry by entry to leave out %s; what is created there later is not accessible, and names can be listed",
-		strings.Join(names, ", "), strings.Join(compact(leftOut), ", "))
+		some(slices.Sorted(maps.Keys(opened))), some(compact(inside)))
 	return nil
 }
 
 func (p *plan) grantTree(path string, rights landlock.AccessFSSet, leftOut []string, opened map[string]bool) error {
-	if slices.ContainsFunc(leftOut, func(place string) bool { return place != "" && within(path, place) }) {
+	if slices.ContainsFunc(leftOut, func(place string) bool { return within(path, place) }) {
 		return nil
 	}
-	if !slices.ContainsFunc(leftOut, func(place string) bool { return place != "" && within(place, path) }) {
+	if !slices.ContainsFunc(leftOut, func(place string) bool { return within(place, path) }) {
 		p.grants = append(p.grants, grant{path: path, rights: rights})
-		return nil
+		return p.checkCount()
 	}
 	entries, err := os.ReadDir(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
@@ -127,7 +137,16 @@ func (p *plan) grantTree(path string, rights landlock.AccessFSSet, leftOut []str
 }
 
 func compact(places []string) []string {
-	list := slices.DeleteFunc(slices.Clone(places), func(place string) bool { return place == "" })
-	slices.Sort(list)
+	list := slices.Sorted(slices.Values(places))
 	return slices.Compact(list)
+}
+
+// maxNamed bounds how many paths a note names.
+const maxNamed = 8
+
+func some(paths []string) string {
+	if more := len(paths) - maxNamed; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(paths[:maxNamed], ", "), more)
+	}
+	return strings.Join(paths, ", ")
 }

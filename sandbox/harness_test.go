@@ -79,6 +79,8 @@ type agentOrder struct {
 	DropCaps bool
 	Bare     bool
 	Attempts []string
+	// Swaps happen between the compilation and the first start.
+	Swaps []swap
 	// environment is what the agent tells its attempts.
 	environment []string
 }
@@ -106,6 +108,8 @@ type outcome struct {
 type stage struct {
 	base   string
 	binary string
+	// mounts are made before the agent starts, for it alone.
+	mounts []bindMount
 }
 
 // newStage makes workspace, home, tmp (writable), outside (the same user's, not
@@ -182,7 +186,7 @@ func runAgent(tb testing.TB, s stage, order agentOrder, asRoot bool) agentAnswer
 	if os.Getuid() == 0 && !asRoot {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: testUID, Gid: testUID}}
 	}
-	if err := cmd.Run(); err != nil {
+	if err := s.run(cmd); err != nil {
 		tb.Fatalf("agent: %v\n%s", err, stderr.String())
 	}
 	var answer agentAnswer
@@ -251,6 +255,11 @@ func carryOut(order agentOrder) (agentAnswer, error) {
 	}
 	defer launcher.Close()
 	answer.Report = launcher.Report()
+	for _, s := range order.Swaps {
+		if err := s.happen(); err != nil {
+			return answer, err
+		}
+	}
 	start := launcher.StartWatched
 	if order.Bare {
 		start = startBare

@@ -95,6 +95,46 @@ func grantCases(at func(rel string) string) map[string]grantCase {
 			read:   []string{at("outside/file")},
 			closed: []string{at("outside/secret")},
 		},
+		"denied device": {
+			reason: "it is not granted with the other devices",
+			change: func(p *Policy, _ *Layout) { p.Filesystem.DeniedPaths = []string{"/dev/null"} },
+			closed: []string{"/dev/null", "/dev/vda"},
+		},
+		"read-only device": {
+			reason: "it is not granted with the other devices",
+			change: func(p *Policy, _ *Layout) { p.Filesystem.ReadOnlyPaths = []string{"/dev/pts"} },
+			closed: []string{"/dev/pts/0"},
+		},
+		"denied by a pattern": {
+			reason: "what matches now is left out; what does not stays readable",
+			change: func(p *Policy, _ *Layout) { p.Filesystem.DeniedPaths = []string{at("out*/f[a-i]le")} },
+			read:   []string{at("outside-too/x")},
+			closed: []string{at("outside/file")},
+			notes:  []string{"(matches: 1)"},
+		},
+		"pattern that matches a root": {
+			reason: "what takes away wins",
+			change: func(p *Policy, _ *Layout) { p.Filesystem.DeniedPaths = []string{at("h*e/**")} },
+			write:  []string{at("tmp")},
+			closed: []string{at("home/x")},
+			notes:  []string{"not writable"},
+		},
+		"pattern in a folder that is read-only": {
+			reason: "nobody can make a match there",
+			change: func(p *Policy, _ *Layout) {
+				p.Filesystem.ReadOnlyPaths = []string{at("home")}
+				p.Filesystem.DeniedPaths = []string{at("home/*.key")}
+			},
+			read: []string{at("home/file")},
+		},
+		"read-only and outside": {
+			reason: "nothing outside can be written anyway",
+			change: func(p *Policy, _ *Layout) {
+				p.Filesystem.ReadOnlyPaths = []string{at("outside"), "/usr", at("nowhere")}
+			},
+			read:  []string{at("outside/file"), "/usr/bin"},
+			write: []string{at("workspace")},
+		},
 		"read-only root": {
 			reason: "what takes away wins",
 			change: func(p *Policy, _ *Layout) { p.Filesystem.ReadOnlyPaths = []string{at("home")} },
@@ -110,6 +150,7 @@ func TestPlanGrants(t *testing.T) {
 	at := func(rel string) string { return filepath.Join(s.base, rel) }
 	check(t, os.Symlink(at("outside"), at("workspace/link")))
 	check(t, os.Symlink(at("outside"), at("agent/to-outside")))
+	check(t, os.MkdirAll(at("outside-too"), 0o755))
 	for name, c := range grantCases(at) {
 		t.Run(name, func(t *testing.T) {
 			policy, layout := Default(), s.layout()
@@ -159,9 +200,10 @@ func TestPlanGaps(t *testing.T) {
 		"denied inside":    {"no rule takes away", func(p *Policy, _ *Capabilities) { p.Filesystem.DeniedPaths = []string{"/root/x", at("home/.ssh")} }, []string{"filesystem.deniedPaths"}, []string{at("home/.ssh")}},
 		"denied with FullAccess": {"everything is writable", func(p *Policy, _ *Capabilities) {
 			p.Filesystem.Mode = FullAccess
-			p.Filesystem.DeniedPaths = []string{"/etc"}
-		}, []string{"filesystem.deniedPaths"}, []string{"/etc"}},
-		"pattern":       {"taken literally it would deny nothing", func(p *Policy, _ *Capabilities) { p.Filesystem.DeniedPaths = []string{"/etc/*.key"} }, []string{"filesystem.deniedPaths"}, []string{"/etc/*.key"}},
+			p.Filesystem.DeniedPaths = []string{at("outside")}
+		}, []string{"filesystem.deniedPaths"}, []string{at("outside")}},
+		"pattern":       {"a match can be made", func(p *Policy, _ *Capabilities) { p.Filesystem.DeniedPaths = []string{at("workspace/*.key")} }, []string{"filesystem.deniedPaths"}, []string{at("workspace/*.key")}},
+		"terminal":      {"they come and go", func(p *Policy, _ *Capabilities) { p.Filesystem.DeniedPaths = []string{"/dev/pts/0"} }, []string{"filesystem.deniedPaths"}, []string{"/dev/pts/0"}},
 		"limit":         {"the agent has none", func(p *Policy, _ *Capabilities) { p.Process.Limits = map[string]uint64{"nofile": 100} }, []string{"process.limits.nofile"}, []string{"100"}},
 		"older kernel":  {"the profile asks for more", func(p *Policy, c *Capabilities) { p.MinLandlockABI = 9; c.LandlockABI = 7 }, []string{"minLandlockABI"}, []string{"9"}},
 		"no Landlock":   {"files and signals", func(_ *Policy, c *Capabilities) { c.LandlockABI = 0 }, []string{"landlockABI", "landlockABI"}, []string{"0", "0"}},
@@ -235,6 +277,8 @@ func TestLayoutErrors(t *testing.T) {
 		"root around hidden":   {"the policy would open it", func(p *Policy, _ *Layout) { p.Filesystem.WritableRoots = []string{at("agent")} }, "filesystem.writableRoots[0]"},
 		"root in hidden":       {"the policy would open it", func(p *Policy, _ *Layout) { p.Filesystem.WritableRoots = []string{at("agent/config/x")} }, "filesystem.writableRoots[0]"},
 		"root reaches by link": {"the policy would open it", func(p *Policy, l *Layout) { l.Hidden = []string{at("link/a")} }, "layout.workspace"},
+		"pattern of all":       {"nothing would work", func(p *Policy, _ *Layout) { p.Filesystem.DeniedPaths = []string{s.base + "/**"} }, "filesystem.deniedPaths[0]"},
+		"pattern of workspace": {"nothing would work", func(p *Policy, _ *Layout) { p.Filesystem.DeniedPaths = []string{"/etc", at("w*")} }, "filesystem.deniedPaths[1]"},
 		"denied workspace":     {"nothing would work", func(p *Policy, _ *Layout) { p.Filesystem.DeniedPaths = []string{s.base} }, "filesystem.deniedPaths[0]"},
 	}
 	for name, c := range cases {

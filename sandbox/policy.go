@@ -54,8 +54,11 @@ type Policy struct {
 type Filesystem struct {
 	Mode          FilesystemMode `json:"mode"`
 	WritableRoots []string       `json:"writableRoots,omitempty"`
-	ReadOnlyPaths []string       `json:"readOnlyPaths,omitempty"`
-	DeniedPaths   []string       `json:"deniedPaths,omitempty"`
+	// ReadOnlyPaths cannot be changed. Below a folder that commands write they have to be read-only mounts.
+	ReadOnlyPaths []string `json:"readOnlyPaths,omitempty"`
+	// DeniedPaths cannot be read either. With *, ? or [ one is a pattern: as filepath.Match takes them, between two
+	// slashes, where ** stands for any number of folders. It is looked up when the policy is compiled.
+	DeniedPaths []string `json:"deniedPaths,omitempty"`
 }
 
 // Network is the part of a Policy about sockets.

@@ -48,7 +48,12 @@ func (f Filesystem) validate() error {
 	}{
 		{"filesystem.writableRoots", f.WritableRoots},
 		{"filesystem.readOnlyPaths", f.ReadOnlyPaths},
-		{"filesystem.deniedPaths", f.DeniedPaths},
+		{deniedPaths, f.DeniedPaths},
+	}
+	for i, path := range f.DeniedPaths {
+		if reason := checkPattern(path); isPattern(path) && reason != "" {
+			return &FieldError{Field: fmt.Sprintf("%s[%d]", deniedPaths, i), Value: path, Reason: reason}
+		}
 	}
 	for _, list := range lists {
 		for i, path := range list.paths {

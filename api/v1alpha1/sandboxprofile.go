@@ -134,12 +134,14 @@ type ProfileFilesystem struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	WritableRoots []AbsolutePath `json:"writableRoots,omitempty"`
-	// readOnlyPaths stay read-only though they are below a writable folder.
+	// readOnlyPaths can not be changed, renamed or removed. Below the workspace, the home and /tmp the operator makes read-only mounts of them,
+	// with the pod: a path that is added later holds from the next pod on, and until then nothing runs. What does not exist becomes an empty folder.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	ReadOnlyPaths []AbsolutePath `json:"readOnlyPaths,omitempty"`
-	// deniedPaths can not be read either.
+	// deniedPaths can not be read either. Below the workspace, the home and /tmp an empty read-only mount hides a folder, as for readOnlyPaths.
+	// A path with *, ? or [ is a pattern, ** in it any number of folders; it is looked up when the profile takes effect, and is not enforceable where commands write.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64

@@ -146,6 +146,7 @@ func (r *Reconciler) podInput(ctx context.Context, t *turn) (in workspacepod.Inp
 	return workspacepod.Input{
 		Settings:         r.Settings,
 		Session:          t.session,
+		Filesystem:       t.document.Filesystem,
 		ProfileConfigMap: profile.ConfigMapName(t.document.Profile.Kind, t.document.Profile.Name),
 		SessionDocument:  sealed,
 		VerifyKeys:       r.Keys.Flag(),

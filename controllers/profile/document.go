@@ -21,6 +21,8 @@ type Document struct {
 	Sealed  []byte
 	// Network is what the profile says of it, checked.
 	Network sandbox.Network
+	// Filesystem is the part of its policy that a pod is made by.
+	Filesystem sandbox.Filesystem
 	// namespace is the one that the document holds in.
 	namespace string
 }
@@ -57,9 +59,10 @@ func Build(p v1alpha1.Profile, namespace string, guarded []config.Range, keys si
 		Profile: v1alpha1.ProfileStatus{
 			Kind: p.ProfileKind(), Name: p.GetName(), UID: p.GetUID(), Generation: p.GetGeneration(), Hash: hash,
 		},
-		Sealed:    sealed,
-		Network:   policy.Sandbox.Network,
-		namespace: namespace,
+		Sealed:     sealed,
+		Network:    policy.Sandbox.Network,
+		Filesystem: policy.Sandbox.Filesystem,
+		namespace:  namespace,
 	}, nil
 }
 

@@ -148,14 +148,14 @@ func volumes(in Input) []corev1.Volume {
 			ClaimName: naming.Pod(in.Session.Name),
 		}}
 	}
-	return []corev1.Volume{
+	return append([]corev1.Volume{
 		agentVolume(in),
 		{Name: volumeConfig, VolumeSource: corev1.VolumeSource{Projected: configSources(in)}},
 		emptyDir(volumeJournal),
 		emptyDir(volumeHome),
 		emptyDir(volumeTmp),
 		workspace,
-	}
+	}, protect(in).volumes()...)
 }
 
 func emptyDir(name string) corev1.Volume {
@@ -188,14 +188,14 @@ func configSources(in Input) *corev1.ProjectedVolumeSource {
 }
 
 func mounts(in Input) []corev1.VolumeMount {
-	return []corev1.VolumeMount{
+	return append([]corev1.VolumeMount{
 		{Name: volumeAgent, MountPath: binDir, ReadOnly: true},
 		{Name: volumeConfig, MountPath: configDir, ReadOnly: true},
 		{Name: volumeJournal, MountPath: journalDir},
 		{Name: volumeHome, MountPath: homeDir},
 		{Name: volumeTmp, MountPath: tmpDir},
 		{Name: volumeWorkspace, MountPath: in.workspaceDir()},
-	}
+	}, protect(in).mounts()...)
 }
 
 // installer copies agentd where the node has no image volumes. It gets the resources

@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"execsession.dev/api/v1alpha1"
+	"execsession.dev/sandbox"
 )
 
 // Where agentd finds what it needs. agentd has these paths as defaults.
@@ -56,6 +57,8 @@ type Settings struct {
 type Input struct {
 	Settings
 	Session *v1alpha1.ExecSession
+	// Filesystem is what the profile says about files; some of it becomes mounts.
+	Filesystem sandbox.Filesystem
 	// ProfileConfigMap is the ConfigMap with the signed profile.
 	ProfileConfigMap string
 	// SessionDocument is the signed session document.
