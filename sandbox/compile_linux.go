@@ -20,19 +20,22 @@ func Compile(policy Policy, layout Layout, caps Capabilities) (*Launcher, error)
 	if err != nil {
 		return nil, fmt.Errorf("compiling policy: %w", err)
 	}
+	limiter := plan.newLimiter()
 	if policy.Enforcement == Required && len(plan.gaps) > 0 {
+		_ = limiter.close() // nobody has used it
 		return nil, &NotEnforceableError{Gaps: plan.gaps}
 	}
-	launcher, err := newLauncher(plan, caps)
+	launcher, err := newLauncher(plan, caps, limiter)
 	if err != nil {
+		_ = limiter.close() // nobody has used it
 		return nil, err
 	}
 	launcher.made = origin{policy: policy, layout: layout, caps: caps}
 	return launcher, nil
 }
 
-func newLauncher(p *plan, caps Capabilities) (*Launcher, error) {
-	launcher := &Launcher{noNewPrivs: caps.NoNewPrivs, report: p.report(caps)}
+func newLauncher(p *plan, caps Capabilities, limiter *limiter) (*Launcher, error) {
+	launcher := &Launcher{noNewPrivs: caps.NoNewPrivs, limiter: limiter, report: p.report(caps)}
 	if caps.NoNewPrivs && caps.Seccomp {
 		if err := launcher.addFilters(p, caps); err != nil {
 			return nil, err
@@ -56,10 +59,11 @@ func (l *Launcher) addFilters(p *plan, caps Capabilities) error {
 		return fmt.Errorf("assembling filter: there are no numbers for the architecture %q", caps.Arch)
 	}
 	var err error
+	l.decisions = indexRules(arch, p.rules)
 	if l.program, err = newProgram(arch, p.rules); err != nil || !caps.UserNotify {
 		return err
 	}
-	l.notifyFlags, l.decisions, l.names = caps.NotifyFlags, indexRules(arch, p.rules), syscallNames(arch, p.rules)
+	l.notifyFlags, l.names = caps.NotifyFlags, syscallNames(arch, p.rules)
 	l.access, l.brokered = broker{mode: p.network, proxy: p.proxy}, p.network == LoopbackNetwork || p.network == ProxyNetwork
 	l.observed, err = newProgram(arch, observed(p.rules))
 	return err

@@ -84,8 +84,9 @@
 //     own. A policy cannot deny those (launchSyscalls), and none of them may ever be answered by a
 //     supervisor inside this process: Go holds a processor through vfork, and a stop of
 //     the world would wait for a child that waits for the world.
-//   - Limits hold only if the agent lives under them itself, because they are inherited;
-//     others are not enforceable by this version.
+//   - Limits are set before the program's first instruction, by a program of a few instructions that
+//     executes it (limits_linux.go). Without limits, or with those that the agent lives under itself, nothing is in between.
+//     No command dumps core.
 //
 // # Older kernels
 //

@@ -82,6 +82,8 @@ const (
 	StageLandlock = "landlock"
 	// StageSeccomp means that the filter could not be installed.
 	StageSeccomp = "seccomp"
+	// StageLimits means that the process could not set its limits before it executed the program.
+	StageLimits = "limits"
 )
 
 func (e *SetupError) Error() string {

@@ -64,6 +64,14 @@ func TestMain(m *testing.M) {
 		os.Exit(innerMain())
 	case roleLimited:
 		os.Exit(limitedMain())
+	case roleSelf:
+		os.Exit(selfMain())
+	case roleCounted:
+		os.Exit(countedMain())
+	case roleExplain:
+		os.Exit(explainMain())
+	case roleProbe:
+		os.Exit(probeMain())
 	}
 	os.Exit(m.Run())
 }

@@ -25,7 +25,9 @@ type Launcher struct {
 	access      broker
 	// brokered says that every start needs a supervisor, watched or not.
 	brokered bool
-	report   Report
+	// limiter is nil when every limit is inherited.
+	limiter *limiter
+	report  Report
 
 	// mu is held for reading while a start uses the rules' descriptor.
 	mu     sync.RWMutex
@@ -74,11 +76,23 @@ func (l *Launcher) start(argv0 string, argv []string, attr *syscall.ProcAttr, wa
 		watch = &Watch{}
 	}
 	supervised := watch != nil && len(l.observed) > 0
-	end := l.threads.start(start{argv0: argv0, argv: argv, attr: attr, result: make(chan started, 1)}, supervised, l.confineThread)
+	end := l.launch(start{argv0: argv0, argv: argv, attr: attr, result: make(chan started, 1)}, supervised)
 	if end.listener >= 0 {
 		l.supervise(end.listener, *watch)
 	}
 	return end.pid, end.err
+}
+
+// launch starts a process, through the limiter if there are limits to set.
+func (l *Launcher) launch(s start, supervised bool) started {
+	if l.limiter == nil {
+		return l.threads.start(s, supervised, l.confineThread)
+	}
+	wrapped, w, err := l.limiter.wrap(s)
+	if err != nil {
+		return started{listener: -1, err: err}
+	}
+	return w.finish(l.threads.start(wrapped, supervised, l.confineThread))
 }
 
 // supervise gives a start's listener to a goroutine of its own.
@@ -99,7 +113,7 @@ func (l *Launcher) Close() error {
 	}
 	l.closed = true
 	l.threads.close()
-	var err error
+	err := l.limiter.close()
 	for _, rules := range l.rules {
 		err = errors.Join(err, rules.close())
 	}

@@ -262,7 +262,7 @@ func BenchmarkStart(b *testing.B) {
 		start startFunc
 	}{{"bare", syscall.ForkExec}, {"sandboxed", launcher.Start}, {"watched", func(argv0 string, argv []string, attr *syscall.ProcAttr) (int, error) {
 		return launcher.StartWatched(argv0, argv, attr, Watch{OnDenial: func(Denial) {}})
-	}}}
+	}}, {"limited", newLimitedLauncher(b, s, map[string]uint64{"nofile": 512, "fsize": 1 << 30}).Start}}
 	for _, variant := range variants {
 		b.Run(variant.name, func(b *testing.B) {
 			for b.Loop() {

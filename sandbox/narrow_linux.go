@@ -44,5 +44,7 @@ func (r *ruleset) duplicate() (*ruleset, error) {
 	if err != nil {
 		return nil, fmt.Errorf("duplicating a ruleset: %w", err)
 	}
-	return &ruleset{fd: fd, flags: r.flags}, nil
+	copied := *r
+	copied.fd = fd
+	return &copied, nil
 }

@@ -2,9 +2,7 @@ package sandbox
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
 	"strconv"
 
 	"github.com/landlock-lsm/go-landlock/landlock"
@@ -24,6 +22,8 @@ type plan struct {
 	proxy  netip.AddrPort
 	grants []grant
 	rules  []rule
+	// limits are those that the agent does not live under itself.
+	limits []limitSetting
 	gaps   []Gap
 	notes  []string
 }
@@ -77,21 +77,4 @@ func (p *plan) planKernel(policy Policy, caps Capabilities) {
 	case !caps.UserNotify:
 		p.note("denials are not observed: the kernel has no supervisor for filters; the filter refuses the same calls itself")
 	}
-}
-
-// planLimits accepts a limit only where the agent already lives under it: children
-// inherit that, and cannot raise it. Setting one on a process that already runs is a race
-// with its first fork, and setting the agent's own for a moment would hit the agent.
-func (p *plan) planLimits(policy Policy, inherited func(limit int) (uint64, error)) error {
-	for _, name := range slices.Sorted(maps.Keys(policy.Process.Limits)) {
-		wanted := policy.Process.Limits[name]
-		have, err := inherited(limits[name])
-		if err != nil {
-			return fmt.Errorf("reading limit %q: %w", name, err)
-		}
-		if have > wanted {
-			p.gap("process.limits."+name, strconv.FormatUint(wanted, 10), "not enforceable by this version; it holds only if the agent itself is started under it")
-		}
-	}
-	return nil
 }

@@ -204,7 +204,6 @@ func TestPlanGaps(t *testing.T) {
 		}, []string{"filesystem.deniedPaths"}, []string{at("outside")}},
 		"pattern":       {"a match can be made", func(p *Policy, _ *Capabilities) { p.Filesystem.DeniedPaths = []string{at("workspace/*.key")} }, []string{"filesystem.deniedPaths"}, []string{at("workspace/*.key")}},
 		"terminal":      {"they come and go", func(p *Policy, _ *Capabilities) { p.Filesystem.DeniedPaths = []string{"/dev/pts/0"} }, []string{"filesystem.deniedPaths"}, []string{"/dev/pts/0"}},
-		"limit":         {"the agent has none", func(p *Policy, _ *Capabilities) { p.Process.Limits = map[string]uint64{"nofile": 100} }, []string{"process.limits.nofile"}, []string{"100"}},
 		"older kernel":  {"the profile asks for more", func(p *Policy, c *Capabilities) { p.MinLandlockABI = 9; c.LandlockABI = 7 }, []string{"minLandlockABI"}, []string{"9"}},
 		"no Landlock":   {"files and signals", func(_ *Policy, c *Capabilities) { c.LandlockABI = 0 }, []string{"landlockABI", "landlockABI"}, []string{"0", "0"}},
 		"ABI 5":         {"signals", func(_ *Policy, c *Capabilities) { c.LandlockABI = 5 }, []string{"landlockABI"}, []string{"5"}},
@@ -214,8 +213,7 @@ func TestPlanGaps(t *testing.T) {
 		"several at once": {"all are listed", func(p *Policy, c *Capabilities) {
 			p.Network.Mode = ProxyNetwork
 			c.LandlockABI = 2
-			p.Process.Limits = map[string]uint64{"as": 1, "cpu": 1}
-		}, []string{"landlockABI", "network.mode", "process.limits.as", "process.limits.cpu"}, []string{"2", "Proxy", "1", "1"}},
+		}, []string{"landlockABI", "network.mode"}, []string{"2", "Proxy"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -237,20 +235,6 @@ func TestPlanGaps(t *testing.T) {
 				t.Errorf("%s: %s", c.reason, diff)
 			}
 		})
-	}
-}
-
-// TestPlanLimits: a limit that the agent already lives under holds for its children too.
-func TestPlanLimits(t *testing.T) {
-	s := newStage(t, true)
-	policy := with(func(p *Policy) { p.Process.Limits = map[string]uint64{"core": 0, "nofile": 1000} })
-	inherited := func(limit int) (uint64, error) {
-		return map[int]uint64{limits["core"]: 0, limits["nofile"]: 1000}[limit], nil
-	}
-	p, err := newPlan(policy, s.layout(), newKernel, inherited)
-	check(t, err)
-	if len(p.gaps) > 0 {
-		t.Errorf("got %v", p.gaps)
 	}
 }
 

@@ -19,7 +19,7 @@ func ProtectSelf() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("protecting the agent: clearing dumpable: %w", err)
 	}
-	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: noCore, Max: noCore}); err != nil {
 		return fmt.Errorf("protecting the agent: forbidding core dumps: %w", err)
 	}
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
@@ -27,6 +27,10 @@ func ProtectSelf() error {
 	}
 	return nil
 }
+
+// noCore is the limit under which the kernel writes no core dump. Where a node hands dumps to a program, it does so
+// under any limit, 0 included, but this one; and no file is as small.
+const noCore = 1
 
 // DropCapabilities gives up every capability of the whole process, on all its
 // threads and for good, also for what it executes. Without capabilities it does nothing.

@@ -59,7 +59,7 @@ func complaints(leaked int) []string {
 	if dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); err != nil || dumpable != 0 {
 		list = append(list, fmt.Sprintf("dumpable: %d %v", dumpable, err))
 	}
-	if limit, err := hardLimit(limits["core"]); err != nil || limit != 0 {
+	if limit, err := hardLimit(limits["core"]); err != nil || limit != noCore {
 		list = append(list, fmt.Sprintf("core limit: %d %v", limit, err))
 	}
 	if flags, err := unix.FcntlInt(uintptr(leaked), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {

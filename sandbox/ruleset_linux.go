@@ -13,6 +13,9 @@ type ruleset struct {
 	// fd is -1 when the kernel has no Landlock. The launcher closes it.
 	fd    int
 	flags uint32
+	// handled are the rights that it restricts, and opened those that it gives; opened is nil when it restricts nothing.
+	handled landlock.AccessFSSet
+	opened  map[inode]landlock.AccessFSSet
 }
 
 func (r *ruleset) close() error {
@@ -40,7 +43,8 @@ func newRuleset(p *plan) (*ruleset, error) {
 	if p.abi >= abiLogNewExec {
 		config = config.EnableLoggingForSubprocesses()
 	}
-	rules, descriptors, err := openGrants(p.grants, fs)
+	opened := make(map[inode]landlock.AccessFSSet, len(p.grants))
+	rules, descriptors, err := openGrants(p.grants, fs, opened)
 	defer closeAll(descriptors)
 	if err != nil {
 		return nil, err
@@ -55,13 +59,13 @@ func newRuleset(p *plan) (*ruleset, error) {
 	if fd < 0 {
 		return nil, errors.New("making Landlock ruleset: it would restrict nothing")
 	}
-	return &ruleset{fd: fd, flags: flags}, nil
+	return &ruleset{fd: fd, flags: flags, handled: fs, opened: opened}, nil
 }
 
 // openGrants opens what the grants name. What vanished, or became a link, since the
 // plan was made is left out: that grants less, never more. The caller closes the
-// descriptors, also those returned with an error.
-func openGrants(grants []grant, handled landlock.AccessFSSet) (rules []landlock.Rule, descriptors []int, err error) {
+// descriptors, also those returned with an error. What each place is given is noted in opened.
+func openGrants(grants []grant, handled landlock.AccessFSSet, opened map[inode]landlock.AccessFSSet) (rules []landlock.Rule, descriptors []int, err error) {
 	for _, g := range grants {
 		how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
 		fd, err := unix.Openat2(unix.AT_FDCWD, g.path, &how)
@@ -72,10 +76,11 @@ func openGrants(grants []grant, handled landlock.AccessFSSet) (rules []landlock.
 			return nil, descriptors, fmt.Errorf("opening %q for a rule: %w", g.path, err)
 		}
 		descriptors = append(descriptors, fd)
-		rights, err := rightsFor(fd, g.rights&handled)
+		rights, at, err := rightsFor(fd, g.rights&handled)
 		if err != nil {
 			return nil, descriptors, fmt.Errorf("looking at %q for a rule: %w", g.path, err)
 		}
+		opened[at] |= rights
 		if rights != 0 {
 			rules = append(rules, landlock.PathAccess(rights, fmt.Sprintf("/proc/self/fd/%d", fd)))
 		}
@@ -84,15 +89,15 @@ func openGrants(grants []grant, handled landlock.AccessFSSet) (rules []landlock.
 }
 
 // rightsFor cuts off what the kernel refuses for something that is not a folder.
-func rightsFor(fd int, rights landlock.AccessFSSet) (landlock.AccessFSSet, error) {
+func rightsFor(fd int, rights landlock.AccessFSSet) (landlock.AccessFSSet, inode, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
-		return 0, err
+		return 0, inode{}, err
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFDIR {
 		rights &= fileRights
 	}
-	return rights, nil
+	return rights, inode{device: stat.Dev, number: stat.Ino}, nil
 }
 
 func closeAll(descriptors []int) {

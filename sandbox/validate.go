@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"fmt"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -92,14 +91,8 @@ func (n Network) validate() error {
 }
 
 func (p Process) validate() error {
-	for _, name := range slices.Sorted(maps.Keys(p.Limits)) {
-		if _, known := limits[name]; !known {
-			return &FieldError{
-				Field:  fmt.Sprintf("process.limits[%q]", name),
-				Value:  strconv.FormatUint(p.Limits[name], 10),
-				Reason: "the limit is unknown; limits are " + strings.Join(slices.Sorted(maps.Keys(limits)), ", "),
-			}
-		}
+	if err := p.validateLimits(); err != nil {
+		return err
 	}
 	for i, name := range p.DeniedSyscalls {
 		field := fmt.Sprintf("process.deniedSyscalls[%d]", i)

@@ -181,13 +181,15 @@ type ProcessLimits struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1048576
 	AddressSpaceBytes *int64 `json:"addressSpaceBytes,omitempty"`
-	// processes is the most processes of the session's user on the node.
+	// processes is the most processes and threads of the session's user; where the pod has no user namespace of its own,
+	// those of all pods of the node that run as the same user.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	Processes *int64 `json:"processes,omitempty"`
-	// coreBytes is the largest core dump.
+	// coreBytes is the largest core dump. There are none, so that only 0 can be asked for.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=0
 	CoreBytes *int64 `json:"coreBytes,omitempty"`
 }
 
