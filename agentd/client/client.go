@@ -105,6 +105,11 @@ func (c *Client) ListProcesses(ctx context.Context) ([]*wire.Process, error) {
 	return answer.GetProcesses(), err
 }
 
+// Explain says whether the sandbox lets a command do something, and by which rule.
+func (c *Client) Explain(ctx context.Context, request *wire.ExplainRequest) (*wire.ExplainResponse, error) {
+	return call(ctx, c, wire.AgentClient.Explain, request)
+}
+
 // Signal sends a signal, such as "INT", to a command's process group.
 func (c *Client) Signal(ctx context.Context, processID int32, signal string) error {
 	_, err := call(ctx, c, wire.AgentClient.Signal, &wire.SignalRequest{ProcessId: processID, Signal: signal})

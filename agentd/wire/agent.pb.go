@@ -252,6 +252,115 @@ func (Stream) EnumDescriptor() ([]byte, []int) {
 	return file_agent_proto_rawDescGZIP(), []int{3}
 }
 
+type FileAccess int32
+
+const (
+	// As READ.
+	FileAccess_FILE_ACCESS_UNSPECIFIED FileAccess = 0
+	// Open a file, or list a folder.
+	FileAccess_FILE_ACCESS_READ FileAccess = 1
+	// Open a file for writing, make it where there is none, or make a file in a folder.
+	FileAccess_FILE_ACCESS_WRITE FileAccess = 2
+	// Run a program. Of a script, the interpreter is another question.
+	FileAccess_FILE_ACCESS_EXECUTE FileAccess = 3
+)
+
+// Enum value maps for FileAccess.
+var (
+	FileAccess_name = map[int32]string{
+		0: "FILE_ACCESS_UNSPECIFIED",
+		1: "FILE_ACCESS_READ",
+		2: "FILE_ACCESS_WRITE",
+		3: "FILE_ACCESS_EXECUTE",
+	}
+	FileAccess_value = map[string]int32{
+		"FILE_ACCESS_UNSPECIFIED": 0,
+		"FILE_ACCESS_READ":        1,
+		"FILE_ACCESS_WRITE":       2,
+		"FILE_ACCESS_EXECUTE":     3,
+	}
+)
+
+func (x FileAccess) Enum() *FileAccess {
+	p := new(FileAccess)
+	*p = x
+	return p
+}
+
+func (x FileAccess) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (FileAccess) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_proto_enumTypes[4].Descriptor()
+}
+
+func (FileAccess) Type() protoreflect.EnumType {
+	return &file_agent_proto_enumTypes[4]
+}
+
+func (x FileAccess) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use FileAccess.Descriptor instead.
+func (FileAccess) EnumDescriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{4}
+}
+
+type Outcome int32
+
+const (
+	Outcome_OUTCOME_UNSPECIFIED Outcome = 0
+	Outcome_OUTCOME_ALLOWED     Outcome = 1
+	Outcome_OUTCOME_REFUSED     Outcome = 2
+	// It depends on what else the call says: see cases.
+	Outcome_OUTCOME_DEPENDS Outcome = 3
+)
+
+// Enum value maps for Outcome.
+var (
+	Outcome_name = map[int32]string{
+		0: "OUTCOME_UNSPECIFIED",
+		1: "OUTCOME_ALLOWED",
+		2: "OUTCOME_REFUSED",
+		3: "OUTCOME_DEPENDS",
+	}
+	Outcome_value = map[string]int32{
+		"OUTCOME_UNSPECIFIED": 0,
+		"OUTCOME_ALLOWED":     1,
+		"OUTCOME_REFUSED":     2,
+		"OUTCOME_DEPENDS":     3,
+	}
+)
+
+func (x Outcome) Enum() *Outcome {
+	p := new(Outcome)
+	*p = x
+	return p
+}
+
+func (x Outcome) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Outcome) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_proto_enumTypes[5].Descriptor()
+}
+
+func (Outcome) Type() protoreflect.EnumType {
+	return &file_agent_proto_enumTypes[5]
+}
+
+func (x Outcome) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Outcome.Descriptor instead.
+func (Outcome) EnumDescriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{5}
+}
+
 type GetStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2106,8 +2215,8 @@ type AttachOpen struct {
 	UntilClosed bool `protobuf:"varint,4,opt,name=until_closed,json=untilClosed,proto3" json:"until_closed,omitempty"`
 	// End each output at the border of a UTF-8 character where the bytes are UTF-8.
 	Text bool `protobuf:"varint,5,opt,name=text,proto3" json:"text,omitempty"`
-	// After so many outputs the rest is told as one gap, and then the end. Unset: no limit.
-	// An output has at most 8192 bytes.
+	// After so many outputs, of at most 8192 bytes each, the rest is told as one gap, and then the
+	// end. Unset: no limit, and an output has at most 16 KiB.
 	MaxOutputs    uint32 `protobuf:"varint,6,opt,name=max_outputs,json=maxOutputs,proto3" json:"max_outputs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3051,6 +3160,430 @@ func (x *ShutdownResponse) GetRunningProcesses() int32 {
 	return 0
 }
 
+type ExplainRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to About:
+	//
+	//	*ExplainRequest_Path
+	//	*ExplainRequest_Host
+	//	*ExplainRequest_Syscall
+	About         isExplainRequest_About `protobuf_oneof:"about"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainRequest) Reset() {
+	*x = ExplainRequest{}
+	mi := &file_agent_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainRequest) ProtoMessage() {}
+
+func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
+func (*ExplainRequest) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *ExplainRequest) GetAbout() isExplainRequest_About {
+	if x != nil {
+		return x.About
+	}
+	return nil
+}
+
+func (x *ExplainRequest) GetPath() *ExplainPath {
+	if x != nil {
+		if x, ok := x.About.(*ExplainRequest_Path); ok {
+			return x.Path
+		}
+	}
+	return nil
+}
+
+func (x *ExplainRequest) GetHost() *ExplainHost {
+	if x != nil {
+		if x, ok := x.About.(*ExplainRequest_Host); ok {
+			return x.Host
+		}
+	}
+	return nil
+}
+
+func (x *ExplainRequest) GetSyscall() *ExplainSyscall {
+	if x != nil {
+		if x, ok := x.About.(*ExplainRequest_Syscall); ok {
+			return x.Syscall
+		}
+	}
+	return nil
+}
+
+type isExplainRequest_About interface {
+	isExplainRequest_About()
+}
+
+type ExplainRequest_Path struct {
+	Path *ExplainPath `protobuf:"bytes,1,opt,name=path,proto3,oneof"`
+}
+
+type ExplainRequest_Host struct {
+	Host *ExplainHost `protobuf:"bytes,2,opt,name=host,proto3,oneof"`
+}
+
+type ExplainRequest_Syscall struct {
+	Syscall *ExplainSyscall `protobuf:"bytes,3,opt,name=syscall,proto3,oneof"`
+}
+
+func (*ExplainRequest_Path) isExplainRequest_About() {}
+
+func (*ExplainRequest_Host) isExplainRequest_About() {}
+
+func (*ExplainRequest_Syscall) isExplainRequest_About() {}
+
+type ExplainPath struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absolute, or relative to the session's workspace.
+	Path          string     `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Access        FileAccess `protobuf:"varint,2,opt,name=access,proto3,enum=execsession.agent.v1alpha1.FileAccess" json:"access,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainPath) Reset() {
+	*x = ExplainPath{}
+	mi := &file_agent_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainPath) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainPath) ProtoMessage() {}
+
+func (x *ExplainPath) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainPath.ProtoReflect.Descriptor instead.
+func (*ExplainPath) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *ExplainPath) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *ExplainPath) GetAccess() FileAccess {
+	if x != nil {
+		return x.Access
+	}
+	return FileAccess_FILE_ACCESS_UNSPECIFIED
+}
+
+type ExplainHost struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A name, or an address in any spelling.
+	Host string `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	// Unset: 443.
+	Port          uint32 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainHost) Reset() {
+	*x = ExplainHost{}
+	mi := &file_agent_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainHost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainHost) ProtoMessage() {}
+
+func (x *ExplainHost) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainHost.ProtoReflect.Descriptor instead.
+func (*ExplainHost) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *ExplainHost) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *ExplainHost) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+type ExplainSyscall struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Its arguments as the kernel gets them, as far as they matter; without any, the answer has a case for each that does.
+	Arguments     []uint64 `protobuf:"varint,2,rep,packed,name=arguments,proto3" json:"arguments,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainSyscall) Reset() {
+	*x = ExplainSyscall{}
+	mi := &file_agent_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainSyscall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainSyscall) ProtoMessage() {}
+
+func (x *ExplainSyscall) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainSyscall.ProtoReflect.Descriptor instead.
+func (*ExplainSyscall) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *ExplainSyscall) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ExplainSyscall) GetArguments() []uint64 {
+	if x != nil {
+		return x.Arguments
+	}
+	return nil
+}
+
+type ExplainResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Outcome Outcome                `protobuf:"varint,1,opt,name=outcome,proto3,enum=execsession.agent.v1alpha1.Outcome" json:"outcome,omitempty"`
+	// What decided: a field of the policy such as filesystem.deniedPaths[0], an entry of its lists of domains, a rule of the
+	// filter such as mounts, or FilePermissions or Landlock, which no policy can change. Empty where no rule says anything.
+	Rule   string `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The name of what the call fails with when it is refused; empty for a host that the proxy refuses.
+	Errno string `protobuf:"bytes,4,opt,name=errno,proto3" json:"errno,omitempty"`
+	// What was decided about: the path where links lead, or the host in its normal form.
+	Subject string `protobuf:"bytes,5,opt,name=subject,proto3" json:"subject,omitempty"`
+	// The first case whose condition holds decides.
+	Cases []*ExplainCase `protobuf:"bytes,6,rep,name=cases,proto3" json:"cases,omitempty"`
+	// What of the policy is not enforced here, a line each with its reason.
+	NotEnforced   []string `protobuf:"bytes,7,rep,name=not_enforced,json=notEnforced,proto3" json:"not_enforced,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainResponse) Reset() {
+	*x = ExplainResponse{}
+	mi := &file_agent_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainResponse) ProtoMessage() {}
+
+func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
+func (*ExplainResponse) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *ExplainResponse) GetOutcome() Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return Outcome_OUTCOME_UNSPECIFIED
+}
+
+func (x *ExplainResponse) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *ExplainResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ExplainResponse) GetErrno() string {
+	if x != nil {
+		return x.Errno
+	}
+	return ""
+}
+
+func (x *ExplainResponse) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *ExplainResponse) GetCases() []*ExplainCase {
+	if x != nil {
+		return x.Cases
+	}
+	return nil
+}
+
+func (x *ExplainResponse) GetNotEnforced() []string {
+	if x != nil {
+		return x.NotEnforced
+	}
+	return nil
+}
+
+type ExplainCase struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Condition     string                 `protobuf:"bytes,1,opt,name=condition,proto3" json:"condition,omitempty"`
+	Outcome       Outcome                `protobuf:"varint,2,opt,name=outcome,proto3,enum=execsession.agent.v1alpha1.Outcome" json:"outcome,omitempty"`
+	Rule          string                 `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
+	Errno         string                 `protobuf:"bytes,4,opt,name=errno,proto3" json:"errno,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainCase) Reset() {
+	*x = ExplainCase{}
+	mi := &file_agent_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainCase) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainCase) ProtoMessage() {}
+
+func (x *ExplainCase) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainCase.ProtoReflect.Descriptor instead.
+func (*ExplainCase) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *ExplainCase) GetCondition() string {
+	if x != nil {
+		return x.Condition
+	}
+	return ""
+}
+
+func (x *ExplainCase) GetOutcome() Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return Outcome_OUTCOME_UNSPECIFIED
+}
+
+func (x *ExplainCase) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *ExplainCase) GetErrno() string {
+	if x != nil {
+		return x.Errno
+	}
+	return ""
+}
+
 var File_agent_proto protoreflect.FileDescriptor
 
 const file_agent_proto_rawDesc = "" +
@@ -3296,7 +3829,34 @@ const file_agent_proto_rawDesc = "" +
 	"\tprocesses\x18\x01 \x03(\v2#.execsession.agent.v1alpha1.ProcessR\tprocesses\"\x11\n" +
 	"\x0fShutdownRequest\"?\n" +
 	"\x10ShutdownResponse\x12+\n" +
-	"\x11running_processes\x18\x01 \x01(\x05R\x10runningProcesses*Q\n" +
+	"\x11running_processes\x18\x01 \x01(\x05R\x10runningProcesses\"\xdf\x01\n" +
+	"\x0eExplainRequest\x12=\n" +
+	"\x04path\x18\x01 \x01(\v2'.execsession.agent.v1alpha1.ExplainPathH\x00R\x04path\x12=\n" +
+	"\x04host\x18\x02 \x01(\v2'.execsession.agent.v1alpha1.ExplainHostH\x00R\x04host\x12F\n" +
+	"\asyscall\x18\x03 \x01(\v2*.execsession.agent.v1alpha1.ExplainSyscallH\x00R\asyscallB\a\n" +
+	"\x05about\"a\n" +
+	"\vExplainPath\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12>\n" +
+	"\x06access\x18\x02 \x01(\x0e2&.execsession.agent.v1alpha1.FileAccessR\x06access\"5\n" +
+	"\vExplainHost\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x12\x12\n" +
+	"\x04port\x18\x02 \x01(\rR\x04port\"B\n" +
+	"\x0eExplainSyscall\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
+	"\targuments\x18\x02 \x03(\x04R\targuments\"\x8e\x02\n" +
+	"\x0fExplainResponse\x12=\n" +
+	"\aoutcome\x18\x01 \x01(\x0e2#.execsession.agent.v1alpha1.OutcomeR\aoutcome\x12\x12\n" +
+	"\x04rule\x18\x02 \x01(\tR\x04rule\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05errno\x18\x04 \x01(\tR\x05errno\x12\x18\n" +
+	"\asubject\x18\x05 \x01(\tR\asubject\x12=\n" +
+	"\x05cases\x18\x06 \x03(\v2'.execsession.agent.v1alpha1.ExplainCaseR\x05cases\x12!\n" +
+	"\fnot_enforced\x18\a \x03(\tR\vnotEnforced\"\x94\x01\n" +
+	"\vExplainCase\x12\x1c\n" +
+	"\tcondition\x18\x01 \x01(\tR\tcondition\x12=\n" +
+	"\aoutcome\x18\x02 \x01(\x0e2#.execsession.agent.v1alpha1.OutcomeR\aoutcome\x12\x12\n" +
+	"\x04rule\x18\x03 \x01(\tR\x04rule\x12\x14\n" +
+	"\x05errno\x18\x04 \x01(\tR\x05errno*Q\n" +
 	"\tStdinMode\x12\x1a\n" +
 	"\x16STDIN_MODE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fSTDIN_MODE_OPEN\x10\x01\x12\x13\n" +
@@ -3320,7 +3880,19 @@ const file_agent_proto_rawDesc = "" +
 	"\rSTREAM_STDOUT\x10\x01\x12\x11\n" +
 	"\rSTREAM_STDERR\x10\x02\x12\x0e\n" +
 	"\n" +
-	"STREAM_TTY\x10\x032\xb3\t\n" +
+	"STREAM_TTY\x10\x03*o\n" +
+	"\n" +
+	"FileAccess\x12\x1b\n" +
+	"\x17FILE_ACCESS_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10FILE_ACCESS_READ\x10\x01\x12\x15\n" +
+	"\x11FILE_ACCESS_WRITE\x10\x02\x12\x17\n" +
+	"\x13FILE_ACCESS_EXECUTE\x10\x03*a\n" +
+	"\aOutcome\x12\x17\n" +
+	"\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fOUTCOME_ALLOWED\x10\x01\x12\x13\n" +
+	"\x0fOUTCOME_REFUSED\x10\x02\x12\x13\n" +
+	"\x0fOUTCOME_DEPENDS\x10\x032\x97\n" +
+	"\n" +
 	"\x05Agent\x12b\n" +
 	"\tGetStatus\x12,.execsession.agent.v1alpha1.GetStatusRequest\x1a'.execsession.agent.v1alpha1.AgentStatus\x12e\n" +
 	"\vExecCommand\x12..execsession.agent.v1alpha1.ExecCommandRequest\x1a&.execsession.agent.v1alpha1.ToolResult\x12c\n" +
@@ -3329,7 +3901,8 @@ const file_agent_proto_rawDesc = "" +
 	"\x05Start\x12(.execsession.agent.v1alpha1.StartRequest\x1a#.execsession.agent.v1alpha1.Process\x12V\n" +
 	"\x03Run\x12&.execsession.agent.v1alpha1.RunRequest\x1a'.execsession.agent.v1alpha1.RunResponse\x12c\n" +
 	"\x06Attach\x12).execsession.agent.v1alpha1.AttachRequest\x1a*.execsession.agent.v1alpha1.AttachResponse(\x010\x01\x12t\n" +
-	"\rListProcesses\x120.execsession.agent.v1alpha1.ListProcessesRequest\x1a1.execsession.agent.v1alpha1.ListProcessesResponse\x12_\n" +
+	"\rListProcesses\x120.execsession.agent.v1alpha1.ListProcessesRequest\x1a1.execsession.agent.v1alpha1.ListProcessesResponse\x12b\n" +
+	"\aExplain\x12*.execsession.agent.v1alpha1.ExplainRequest\x1a+.execsession.agent.v1alpha1.ExplainResponse\x12_\n" +
 	"\x06Signal\x12).execsession.agent.v1alpha1.SignalRequest\x1a*.execsession.agent.v1alpha1.SignalResponse\x12h\n" +
 	"\tInterrupt\x12,.execsession.agent.v1alpha1.InterruptRequest\x1a-.execsession.agent.v1alpha1.InterruptResponse\x12Y\n" +
 	"\x04Stop\x12'.execsession.agent.v1alpha1.StopRequest\x1a(.execsession.agent.v1alpha1.StopResponse\x12b\n" +
@@ -3348,128 +3921,145 @@ func file_agent_proto_rawDescGZIP() []byte {
 	return file_agent_proto_rawDescData
 }
 
-var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_agent_proto_goTypes = []any{
 	(StdinMode)(0),                // 0: execsession.agent.v1alpha1.StdinMode
 	(ProcessState)(0),             // 1: execsession.agent.v1alpha1.ProcessState
 	(ExitReason)(0),               // 2: execsession.agent.v1alpha1.ExitReason
 	(Stream)(0),                   // 3: execsession.agent.v1alpha1.Stream
-	(*GetStatusRequest)(nil),      // 4: execsession.agent.v1alpha1.GetStatusRequest
-	(*AgentStatus)(nil),           // 5: execsession.agent.v1alpha1.AgentStatus
-	(*SandboxStatus)(nil),         // 6: execsession.agent.v1alpha1.SandboxStatus
-	(*PolicyStatus)(nil),          // 7: execsession.agent.v1alpha1.PolicyStatus
-	(*Argv)(nil),                  // 8: execsession.agent.v1alpha1.Argv
-	(*WindowSize)(nil),            // 9: execsession.agent.v1alpha1.WindowSize
-	(*Command)(nil),               // 10: execsession.agent.v1alpha1.Command
-	(*Narrowing)(nil),             // 11: execsession.agent.v1alpha1.Narrowing
-	(*Denial)(nil),                // 12: execsession.agent.v1alpha1.Denial
-	(*ExecCommandRequest)(nil),    // 13: execsession.agent.v1alpha1.ExecCommandRequest
-	(*WriteStdinRequest)(nil),     // 14: execsession.agent.v1alpha1.WriteStdinRequest
-	(*ToolResult)(nil),            // 15: execsession.agent.v1alpha1.ToolResult
-	(*StartRequest)(nil),          // 16: execsession.agent.v1alpha1.StartRequest
-	(*RunRequest)(nil),            // 17: execsession.agent.v1alpha1.RunRequest
-	(*RunResponse)(nil),           // 18: execsession.agent.v1alpha1.RunResponse
-	(*Process)(nil),               // 19: execsession.agent.v1alpha1.Process
-	(*ExitRecord)(nil),            // 20: execsession.agent.v1alpha1.ExitRecord
-	(*AttachRequest)(nil),         // 21: execsession.agent.v1alpha1.AttachRequest
-	(*Input)(nil),                 // 22: execsession.agent.v1alpha1.Input
-	(*AttachOpen)(nil),            // 23: execsession.agent.v1alpha1.AttachOpen
-	(*StdinEOF)(nil),              // 24: execsession.agent.v1alpha1.StdinEOF
-	(*SignalName)(nil),            // 25: execsession.agent.v1alpha1.SignalName
-	(*AttachResponse)(nil),        // 26: execsession.agent.v1alpha1.AttachResponse
-	(*Output)(nil),                // 27: execsession.agent.v1alpha1.Output
-	(*Gap)(nil),                   // 28: execsession.agent.v1alpha1.Gap
-	(*ListProcessesRequest)(nil),  // 29: execsession.agent.v1alpha1.ListProcessesRequest
-	(*ListProcessesResponse)(nil), // 30: execsession.agent.v1alpha1.ListProcessesResponse
-	(*SignalRequest)(nil),         // 31: execsession.agent.v1alpha1.SignalRequest
-	(*SignalResponse)(nil),        // 32: execsession.agent.v1alpha1.SignalResponse
-	(*InterruptRequest)(nil),      // 33: execsession.agent.v1alpha1.InterruptRequest
-	(*InterruptResponse)(nil),     // 34: execsession.agent.v1alpha1.InterruptResponse
-	(*StopRequest)(nil),           // 35: execsession.agent.v1alpha1.StopRequest
-	(*StopResponse)(nil),          // 36: execsession.agent.v1alpha1.StopResponse
-	(*StopAllRequest)(nil),        // 37: execsession.agent.v1alpha1.StopAllRequest
-	(*StopAllResponse)(nil),       // 38: execsession.agent.v1alpha1.StopAllResponse
-	(*ShutdownRequest)(nil),       // 39: execsession.agent.v1alpha1.ShutdownRequest
-	(*ShutdownResponse)(nil),      // 40: execsession.agent.v1alpha1.ShutdownResponse
-	nil,                           // 41: execsession.agent.v1alpha1.Command.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 43: google.protobuf.Duration
+	(FileAccess)(0),               // 4: execsession.agent.v1alpha1.FileAccess
+	(Outcome)(0),                  // 5: execsession.agent.v1alpha1.Outcome
+	(*GetStatusRequest)(nil),      // 6: execsession.agent.v1alpha1.GetStatusRequest
+	(*AgentStatus)(nil),           // 7: execsession.agent.v1alpha1.AgentStatus
+	(*SandboxStatus)(nil),         // 8: execsession.agent.v1alpha1.SandboxStatus
+	(*PolicyStatus)(nil),          // 9: execsession.agent.v1alpha1.PolicyStatus
+	(*Argv)(nil),                  // 10: execsession.agent.v1alpha1.Argv
+	(*WindowSize)(nil),            // 11: execsession.agent.v1alpha1.WindowSize
+	(*Command)(nil),               // 12: execsession.agent.v1alpha1.Command
+	(*Narrowing)(nil),             // 13: execsession.agent.v1alpha1.Narrowing
+	(*Denial)(nil),                // 14: execsession.agent.v1alpha1.Denial
+	(*ExecCommandRequest)(nil),    // 15: execsession.agent.v1alpha1.ExecCommandRequest
+	(*WriteStdinRequest)(nil),     // 16: execsession.agent.v1alpha1.WriteStdinRequest
+	(*ToolResult)(nil),            // 17: execsession.agent.v1alpha1.ToolResult
+	(*StartRequest)(nil),          // 18: execsession.agent.v1alpha1.StartRequest
+	(*RunRequest)(nil),            // 19: execsession.agent.v1alpha1.RunRequest
+	(*RunResponse)(nil),           // 20: execsession.agent.v1alpha1.RunResponse
+	(*Process)(nil),               // 21: execsession.agent.v1alpha1.Process
+	(*ExitRecord)(nil),            // 22: execsession.agent.v1alpha1.ExitRecord
+	(*AttachRequest)(nil),         // 23: execsession.agent.v1alpha1.AttachRequest
+	(*Input)(nil),                 // 24: execsession.agent.v1alpha1.Input
+	(*AttachOpen)(nil),            // 25: execsession.agent.v1alpha1.AttachOpen
+	(*StdinEOF)(nil),              // 26: execsession.agent.v1alpha1.StdinEOF
+	(*SignalName)(nil),            // 27: execsession.agent.v1alpha1.SignalName
+	(*AttachResponse)(nil),        // 28: execsession.agent.v1alpha1.AttachResponse
+	(*Output)(nil),                // 29: execsession.agent.v1alpha1.Output
+	(*Gap)(nil),                   // 30: execsession.agent.v1alpha1.Gap
+	(*ListProcessesRequest)(nil),  // 31: execsession.agent.v1alpha1.ListProcessesRequest
+	(*ListProcessesResponse)(nil), // 32: execsession.agent.v1alpha1.ListProcessesResponse
+	(*SignalRequest)(nil),         // 33: execsession.agent.v1alpha1.SignalRequest
+	(*SignalResponse)(nil),        // 34: execsession.agent.v1alpha1.SignalResponse
+	(*InterruptRequest)(nil),      // 35: execsession.agent.v1alpha1.InterruptRequest
+	(*InterruptResponse)(nil),     // 36: execsession.agent.v1alpha1.InterruptResponse
+	(*StopRequest)(nil),           // 37: execsession.agent.v1alpha1.StopRequest
+	(*StopResponse)(nil),          // 38: execsession.agent.v1alpha1.StopResponse
+	(*StopAllRequest)(nil),        // 39: execsession.agent.v1alpha1.StopAllRequest
+	(*StopAllResponse)(nil),       // 40: execsession.agent.v1alpha1.StopAllResponse
+	(*ShutdownRequest)(nil),       // 41: execsession.agent.v1alpha1.ShutdownRequest
+	(*ShutdownResponse)(nil),      // 42: execsession.agent.v1alpha1.ShutdownResponse
+	(*ExplainRequest)(nil),        // 43: execsession.agent.v1alpha1.ExplainRequest
+	(*ExplainPath)(nil),           // 44: execsession.agent.v1alpha1.ExplainPath
+	(*ExplainHost)(nil),           // 45: execsession.agent.v1alpha1.ExplainHost
+	(*ExplainSyscall)(nil),        // 46: execsession.agent.v1alpha1.ExplainSyscall
+	(*ExplainResponse)(nil),       // 47: execsession.agent.v1alpha1.ExplainResponse
+	(*ExplainCase)(nil),           // 48: execsession.agent.v1alpha1.ExplainCase
+	nil,                           // 49: execsession.agent.v1alpha1.Command.EnvEntry
+	(*timestamppb.Timestamp)(nil), // 50: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 51: google.protobuf.Duration
 }
 var file_agent_proto_depIdxs = []int32{
-	42, // 0: execsession.agent.v1alpha1.AgentStatus.start_time:type_name -> google.protobuf.Timestamp
-	6,  // 1: execsession.agent.v1alpha1.AgentStatus.sandbox:type_name -> execsession.agent.v1alpha1.SandboxStatus
-	7,  // 2: execsession.agent.v1alpha1.AgentStatus.policy:type_name -> execsession.agent.v1alpha1.PolicyStatus
-	8,  // 3: execsession.agent.v1alpha1.Command.argv:type_name -> execsession.agent.v1alpha1.Argv
-	41, // 4: execsession.agent.v1alpha1.Command.env:type_name -> execsession.agent.v1alpha1.Command.EnvEntry
-	9,  // 5: execsession.agent.v1alpha1.Command.size:type_name -> execsession.agent.v1alpha1.WindowSize
+	50, // 0: execsession.agent.v1alpha1.AgentStatus.start_time:type_name -> google.protobuf.Timestamp
+	8,  // 1: execsession.agent.v1alpha1.AgentStatus.sandbox:type_name -> execsession.agent.v1alpha1.SandboxStatus
+	9,  // 2: execsession.agent.v1alpha1.AgentStatus.policy:type_name -> execsession.agent.v1alpha1.PolicyStatus
+	10, // 3: execsession.agent.v1alpha1.Command.argv:type_name -> execsession.agent.v1alpha1.Argv
+	49, // 4: execsession.agent.v1alpha1.Command.env:type_name -> execsession.agent.v1alpha1.Command.EnvEntry
+	11, // 5: execsession.agent.v1alpha1.Command.size:type_name -> execsession.agent.v1alpha1.WindowSize
 	0,  // 6: execsession.agent.v1alpha1.Command.stdin:type_name -> execsession.agent.v1alpha1.StdinMode
-	43, // 7: execsession.agent.v1alpha1.Command.timeout:type_name -> google.protobuf.Duration
-	11, // 8: execsession.agent.v1alpha1.Command.sandbox:type_name -> execsession.agent.v1alpha1.Narrowing
-	42, // 9: execsession.agent.v1alpha1.Denial.first_time:type_name -> google.protobuf.Timestamp
-	42, // 10: execsession.agent.v1alpha1.Denial.last_time:type_name -> google.protobuf.Timestamp
-	10, // 11: execsession.agent.v1alpha1.ExecCommandRequest.command:type_name -> execsession.agent.v1alpha1.Command
-	20, // 12: execsession.agent.v1alpha1.ToolResult.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
-	12, // 13: execsession.agent.v1alpha1.ToolResult.denials:type_name -> execsession.agent.v1alpha1.Denial
-	10, // 14: execsession.agent.v1alpha1.StartRequest.command:type_name -> execsession.agent.v1alpha1.Command
-	10, // 15: execsession.agent.v1alpha1.RunRequest.command:type_name -> execsession.agent.v1alpha1.Command
-	20, // 16: execsession.agent.v1alpha1.RunResponse.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
-	12, // 17: execsession.agent.v1alpha1.RunResponse.denials:type_name -> execsession.agent.v1alpha1.Denial
+	51, // 7: execsession.agent.v1alpha1.Command.timeout:type_name -> google.protobuf.Duration
+	13, // 8: execsession.agent.v1alpha1.Command.sandbox:type_name -> execsession.agent.v1alpha1.Narrowing
+	50, // 9: execsession.agent.v1alpha1.Denial.first_time:type_name -> google.protobuf.Timestamp
+	50, // 10: execsession.agent.v1alpha1.Denial.last_time:type_name -> google.protobuf.Timestamp
+	12, // 11: execsession.agent.v1alpha1.ExecCommandRequest.command:type_name -> execsession.agent.v1alpha1.Command
+	22, // 12: execsession.agent.v1alpha1.ToolResult.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
+	14, // 13: execsession.agent.v1alpha1.ToolResult.denials:type_name -> execsession.agent.v1alpha1.Denial
+	12, // 14: execsession.agent.v1alpha1.StartRequest.command:type_name -> execsession.agent.v1alpha1.Command
+	12, // 15: execsession.agent.v1alpha1.RunRequest.command:type_name -> execsession.agent.v1alpha1.Command
+	22, // 16: execsession.agent.v1alpha1.RunResponse.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
+	14, // 17: execsession.agent.v1alpha1.RunResponse.denials:type_name -> execsession.agent.v1alpha1.Denial
 	1,  // 18: execsession.agent.v1alpha1.Process.state:type_name -> execsession.agent.v1alpha1.ProcessState
-	42, // 19: execsession.agent.v1alpha1.Process.start_time:type_name -> google.protobuf.Timestamp
-	20, // 20: execsession.agent.v1alpha1.Process.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
-	12, // 21: execsession.agent.v1alpha1.Process.denials:type_name -> execsession.agent.v1alpha1.Denial
+	50, // 19: execsession.agent.v1alpha1.Process.start_time:type_name -> google.protobuf.Timestamp
+	22, // 20: execsession.agent.v1alpha1.Process.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
+	14, // 21: execsession.agent.v1alpha1.Process.denials:type_name -> execsession.agent.v1alpha1.Denial
 	2,  // 22: execsession.agent.v1alpha1.ExitRecord.reason:type_name -> execsession.agent.v1alpha1.ExitReason
-	42, // 23: execsession.agent.v1alpha1.ExitRecord.start_time:type_name -> google.protobuf.Timestamp
-	42, // 24: execsession.agent.v1alpha1.ExitRecord.end_time:type_name -> google.protobuf.Timestamp
-	43, // 25: execsession.agent.v1alpha1.ExitRecord.user_time:type_name -> google.protobuf.Duration
-	43, // 26: execsession.agent.v1alpha1.ExitRecord.system_time:type_name -> google.protobuf.Duration
-	16, // 27: execsession.agent.v1alpha1.AttachRequest.start:type_name -> execsession.agent.v1alpha1.StartRequest
-	23, // 28: execsession.agent.v1alpha1.AttachRequest.open:type_name -> execsession.agent.v1alpha1.AttachOpen
-	24, // 29: execsession.agent.v1alpha1.AttachRequest.stdin_eof:type_name -> execsession.agent.v1alpha1.StdinEOF
-	9,  // 30: execsession.agent.v1alpha1.AttachRequest.resize:type_name -> execsession.agent.v1alpha1.WindowSize
-	25, // 31: execsession.agent.v1alpha1.AttachRequest.signal:type_name -> execsession.agent.v1alpha1.SignalName
-	22, // 32: execsession.agent.v1alpha1.AttachRequest.input:type_name -> execsession.agent.v1alpha1.Input
-	19, // 33: execsession.agent.v1alpha1.AttachResponse.process:type_name -> execsession.agent.v1alpha1.Process
-	27, // 34: execsession.agent.v1alpha1.AttachResponse.output:type_name -> execsession.agent.v1alpha1.Output
-	28, // 35: execsession.agent.v1alpha1.AttachResponse.gap:type_name -> execsession.agent.v1alpha1.Gap
-	20, // 36: execsession.agent.v1alpha1.AttachResponse.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
-	12, // 37: execsession.agent.v1alpha1.AttachResponse.denials:type_name -> execsession.agent.v1alpha1.Denial
+	50, // 23: execsession.agent.v1alpha1.ExitRecord.start_time:type_name -> google.protobuf.Timestamp
+	50, // 24: execsession.agent.v1alpha1.ExitRecord.end_time:type_name -> google.protobuf.Timestamp
+	51, // 25: execsession.agent.v1alpha1.ExitRecord.user_time:type_name -> google.protobuf.Duration
+	51, // 26: execsession.agent.v1alpha1.ExitRecord.system_time:type_name -> google.protobuf.Duration
+	18, // 27: execsession.agent.v1alpha1.AttachRequest.start:type_name -> execsession.agent.v1alpha1.StartRequest
+	25, // 28: execsession.agent.v1alpha1.AttachRequest.open:type_name -> execsession.agent.v1alpha1.AttachOpen
+	26, // 29: execsession.agent.v1alpha1.AttachRequest.stdin_eof:type_name -> execsession.agent.v1alpha1.StdinEOF
+	11, // 30: execsession.agent.v1alpha1.AttachRequest.resize:type_name -> execsession.agent.v1alpha1.WindowSize
+	27, // 31: execsession.agent.v1alpha1.AttachRequest.signal:type_name -> execsession.agent.v1alpha1.SignalName
+	24, // 32: execsession.agent.v1alpha1.AttachRequest.input:type_name -> execsession.agent.v1alpha1.Input
+	21, // 33: execsession.agent.v1alpha1.AttachResponse.process:type_name -> execsession.agent.v1alpha1.Process
+	29, // 34: execsession.agent.v1alpha1.AttachResponse.output:type_name -> execsession.agent.v1alpha1.Output
+	30, // 35: execsession.agent.v1alpha1.AttachResponse.gap:type_name -> execsession.agent.v1alpha1.Gap
+	22, // 36: execsession.agent.v1alpha1.AttachResponse.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
+	14, // 37: execsession.agent.v1alpha1.AttachResponse.denials:type_name -> execsession.agent.v1alpha1.Denial
 	3,  // 38: execsession.agent.v1alpha1.Output.stream:type_name -> execsession.agent.v1alpha1.Stream
-	19, // 39: execsession.agent.v1alpha1.ListProcessesResponse.processes:type_name -> execsession.agent.v1alpha1.Process
-	43, // 40: execsession.agent.v1alpha1.StopRequest.grace:type_name -> google.protobuf.Duration
-	20, // 41: execsession.agent.v1alpha1.StopResponse.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
-	43, // 42: execsession.agent.v1alpha1.StopAllRequest.grace:type_name -> google.protobuf.Duration
-	19, // 43: execsession.agent.v1alpha1.StopAllResponse.processes:type_name -> execsession.agent.v1alpha1.Process
-	4,  // 44: execsession.agent.v1alpha1.Agent.GetStatus:input_type -> execsession.agent.v1alpha1.GetStatusRequest
-	13, // 45: execsession.agent.v1alpha1.Agent.ExecCommand:input_type -> execsession.agent.v1alpha1.ExecCommandRequest
-	14, // 46: execsession.agent.v1alpha1.Agent.WriteStdin:input_type -> execsession.agent.v1alpha1.WriteStdinRequest
-	16, // 47: execsession.agent.v1alpha1.Agent.Start:input_type -> execsession.agent.v1alpha1.StartRequest
-	17, // 48: execsession.agent.v1alpha1.Agent.Run:input_type -> execsession.agent.v1alpha1.RunRequest
-	21, // 49: execsession.agent.v1alpha1.Agent.Attach:input_type -> execsession.agent.v1alpha1.AttachRequest
-	29, // 50: execsession.agent.v1alpha1.Agent.ListProcesses:input_type -> execsession.agent.v1alpha1.ListProcessesRequest
-	31, // 51: execsession.agent.v1alpha1.Agent.Signal:input_type -> execsession.agent.v1alpha1.SignalRequest
-	33, // 52: execsession.agent.v1alpha1.Agent.Interrupt:input_type -> execsession.agent.v1alpha1.InterruptRequest
-	35, // 53: execsession.agent.v1alpha1.Agent.Stop:input_type -> execsession.agent.v1alpha1.StopRequest
-	37, // 54: execsession.agent.v1alpha1.Agent.StopAll:input_type -> execsession.agent.v1alpha1.StopAllRequest
-	39, // 55: execsession.agent.v1alpha1.Agent.Shutdown:input_type -> execsession.agent.v1alpha1.ShutdownRequest
-	5,  // 56: execsession.agent.v1alpha1.Agent.GetStatus:output_type -> execsession.agent.v1alpha1.AgentStatus
-	15, // 57: execsession.agent.v1alpha1.Agent.ExecCommand:output_type -> execsession.agent.v1alpha1.ToolResult
-	15, // 58: execsession.agent.v1alpha1.Agent.WriteStdin:output_type -> execsession.agent.v1alpha1.ToolResult
-	19, // 59: execsession.agent.v1alpha1.Agent.Start:output_type -> execsession.agent.v1alpha1.Process
-	18, // 60: execsession.agent.v1alpha1.Agent.Run:output_type -> execsession.agent.v1alpha1.RunResponse
-	26, // 61: execsession.agent.v1alpha1.Agent.Attach:output_type -> execsession.agent.v1alpha1.AttachResponse
-	30, // 62: execsession.agent.v1alpha1.Agent.ListProcesses:output_type -> execsession.agent.v1alpha1.ListProcessesResponse
-	32, // 63: execsession.agent.v1alpha1.Agent.Signal:output_type -> execsession.agent.v1alpha1.SignalResponse
-	34, // 64: execsession.agent.v1alpha1.Agent.Interrupt:output_type -> execsession.agent.v1alpha1.InterruptResponse
-	36, // 65: execsession.agent.v1alpha1.Agent.Stop:output_type -> execsession.agent.v1alpha1.StopResponse
-	38, // 66: execsession.agent.v1alpha1.Agent.StopAll:output_type -> execsession.agent.v1alpha1.StopAllResponse
-	40, // 67: execsession.agent.v1alpha1.Agent.Shutdown:output_type -> execsession.agent.v1alpha1.ShutdownResponse
-	56, // [56:68] is the sub-list for method output_type
-	44, // [44:56] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	21, // 39: execsession.agent.v1alpha1.ListProcessesResponse.processes:type_name -> execsession.agent.v1alpha1.Process
+	51, // 40: execsession.agent.v1alpha1.StopRequest.grace:type_name -> google.protobuf.Duration
+	22, // 41: execsession.agent.v1alpha1.StopResponse.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
+	51, // 42: execsession.agent.v1alpha1.StopAllRequest.grace:type_name -> google.protobuf.Duration
+	21, // 43: execsession.agent.v1alpha1.StopAllResponse.processes:type_name -> execsession.agent.v1alpha1.Process
+	44, // 44: execsession.agent.v1alpha1.ExplainRequest.path:type_name -> execsession.agent.v1alpha1.ExplainPath
+	45, // 45: execsession.agent.v1alpha1.ExplainRequest.host:type_name -> execsession.agent.v1alpha1.ExplainHost
+	46, // 46: execsession.agent.v1alpha1.ExplainRequest.syscall:type_name -> execsession.agent.v1alpha1.ExplainSyscall
+	4,  // 47: execsession.agent.v1alpha1.ExplainPath.access:type_name -> execsession.agent.v1alpha1.FileAccess
+	5,  // 48: execsession.agent.v1alpha1.ExplainResponse.outcome:type_name -> execsession.agent.v1alpha1.Outcome
+	48, // 49: execsession.agent.v1alpha1.ExplainResponse.cases:type_name -> execsession.agent.v1alpha1.ExplainCase
+	5,  // 50: execsession.agent.v1alpha1.ExplainCase.outcome:type_name -> execsession.agent.v1alpha1.Outcome
+	6,  // 51: execsession.agent.v1alpha1.Agent.GetStatus:input_type -> execsession.agent.v1alpha1.GetStatusRequest
+	15, // 52: execsession.agent.v1alpha1.Agent.ExecCommand:input_type -> execsession.agent.v1alpha1.ExecCommandRequest
+	16, // 53: execsession.agent.v1alpha1.Agent.WriteStdin:input_type -> execsession.agent.v1alpha1.WriteStdinRequest
+	18, // 54: execsession.agent.v1alpha1.Agent.Start:input_type -> execsession.agent.v1alpha1.StartRequest
+	19, // 55: execsession.agent.v1alpha1.Agent.Run:input_type -> execsession.agent.v1alpha1.RunRequest
+	23, // 56: execsession.agent.v1alpha1.Agent.Attach:input_type -> execsession.agent.v1alpha1.AttachRequest
+	31, // 57: execsession.agent.v1alpha1.Agent.ListProcesses:input_type -> execsession.agent.v1alpha1.ListProcessesRequest
+	43, // 58: execsession.agent.v1alpha1.Agent.Explain:input_type -> execsession.agent.v1alpha1.ExplainRequest
+	33, // 59: execsession.agent.v1alpha1.Agent.Signal:input_type -> execsession.agent.v1alpha1.SignalRequest
+	35, // 60: execsession.agent.v1alpha1.Agent.Interrupt:input_type -> execsession.agent.v1alpha1.InterruptRequest
+	37, // 61: execsession.agent.v1alpha1.Agent.Stop:input_type -> execsession.agent.v1alpha1.StopRequest
+	39, // 62: execsession.agent.v1alpha1.Agent.StopAll:input_type -> execsession.agent.v1alpha1.StopAllRequest
+	41, // 63: execsession.agent.v1alpha1.Agent.Shutdown:input_type -> execsession.agent.v1alpha1.ShutdownRequest
+	7,  // 64: execsession.agent.v1alpha1.Agent.GetStatus:output_type -> execsession.agent.v1alpha1.AgentStatus
+	17, // 65: execsession.agent.v1alpha1.Agent.ExecCommand:output_type -> execsession.agent.v1alpha1.ToolResult
+	17, // 66: execsession.agent.v1alpha1.Agent.WriteStdin:output_type -> execsession.agent.v1alpha1.ToolResult
+	21, // 67: execsession.agent.v1alpha1.Agent.Start:output_type -> execsession.agent.v1alpha1.Process
+	20, // 68: execsession.agent.v1alpha1.Agent.Run:output_type -> execsession.agent.v1alpha1.RunResponse
+	28, // 69: execsession.agent.v1alpha1.Agent.Attach:output_type -> execsession.agent.v1alpha1.AttachResponse
+	32, // 70: execsession.agent.v1alpha1.Agent.ListProcesses:output_type -> execsession.agent.v1alpha1.ListProcessesResponse
+	47, // 71: execsession.agent.v1alpha1.Agent.Explain:output_type -> execsession.agent.v1alpha1.ExplainResponse
+	34, // 72: execsession.agent.v1alpha1.Agent.Signal:output_type -> execsession.agent.v1alpha1.SignalResponse
+	36, // 73: execsession.agent.v1alpha1.Agent.Interrupt:output_type -> execsession.agent.v1alpha1.InterruptResponse
+	38, // 74: execsession.agent.v1alpha1.Agent.Stop:output_type -> execsession.agent.v1alpha1.StopResponse
+	40, // 75: execsession.agent.v1alpha1.Agent.StopAll:output_type -> execsession.agent.v1alpha1.StopAllResponse
+	42, // 76: execsession.agent.v1alpha1.Agent.Shutdown:output_type -> execsession.agent.v1alpha1.ShutdownResponse
+	64, // [64:77] is the sub-list for method output_type
+	51, // [51:64] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -3500,13 +4090,18 @@ func file_agent_proto_init() {
 		(*AttachResponse_Gap)(nil),
 		(*AttachResponse_Exit)(nil),
 	}
+	file_agent_proto_msgTypes[37].OneofWrappers = []any{
+		(*ExplainRequest_Path)(nil),
+		(*ExplainRequest_Host)(nil),
+		(*ExplainRequest_Syscall)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   38,
+			NumEnums:      6,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -30,6 +30,7 @@ const (
 	Agent_Run_FullMethodName           = "/execsession.agent.v1alpha1.Agent/Run"
 	Agent_Attach_FullMethodName        = "/execsession.agent.v1alpha1.Agent/Attach"
 	Agent_ListProcesses_FullMethodName = "/execsession.agent.v1alpha1.Agent/ListProcesses"
+	Agent_Explain_FullMethodName       = "/execsession.agent.v1alpha1.Agent/Explain"
 	Agent_Signal_FullMethodName        = "/execsession.agent.v1alpha1.Agent/Signal"
 	Agent_Interrupt_FullMethodName     = "/execsession.agent.v1alpha1.Agent/Interrupt"
 	Agent_Stop_FullMethodName          = "/execsession.agent.v1alpha1.Agent/Stop"
@@ -67,6 +68,8 @@ type AgentClient interface {
 	Attach(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AttachRequest, AttachResponse], error)
 	// ListProcesses lists the running commands and the ended ones that are still kept.
 	ListProcesses(ctx context.Context, in *ListProcessesRequest, opts ...grpc.CallOption) (*ListProcessesResponse, error)
+	// Explain says whether the sandbox lets a command do something, and by which rule, as the policy in force is enforced here.
+	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
 	// Signal sends one signal to a command's process group.
 	Signal(ctx context.Context, in *SignalRequest, opts ...grpc.CallOption) (*SignalResponse, error)
 	// Interrupt ends the waits of all calls of ExecCommand and WriteStdin, as the end of an
@@ -164,6 +167,16 @@ func (c *agentClient) ListProcesses(ctx context.Context, in *ListProcessesReques
 	return out, nil
 }
 
+func (c *agentClient) Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainResponse)
+	err := c.cc.Invoke(ctx, Agent_Explain_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *agentClient) Signal(ctx context.Context, in *SignalRequest, opts ...grpc.CallOption) (*SignalResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SignalResponse)
@@ -244,6 +257,8 @@ type AgentServer interface {
 	Attach(grpc.BidiStreamingServer[AttachRequest, AttachResponse]) error
 	// ListProcesses lists the running commands and the ended ones that are still kept.
 	ListProcesses(context.Context, *ListProcessesRequest) (*ListProcessesResponse, error)
+	// Explain says whether the sandbox lets a command do something, and by which rule, as the policy in force is enforced here.
+	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
 	// Signal sends one signal to a command's process group.
 	Signal(context.Context, *SignalRequest) (*SignalResponse, error)
 	// Interrupt ends the waits of all calls of ExecCommand and WriteStdin, as the end of an
@@ -288,6 +303,9 @@ func (UnimplementedAgentServer) Attach(grpc.BidiStreamingServer[AttachRequest, A
 }
 func (UnimplementedAgentServer) ListProcesses(context.Context, *ListProcessesRequest) (*ListProcessesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListProcesses not implemented")
+}
+func (UnimplementedAgentServer) Explain(context.Context, *ExplainRequest) (*ExplainResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Explain not implemented")
 }
 func (UnimplementedAgentServer) Signal(context.Context, *SignalRequest) (*SignalResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Signal not implemented")
@@ -440,6 +458,24 @@ func _Agent_ListProcesses_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Agent_Explain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExplainRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Explain(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Explain_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Explain(ctx, req.(*ExplainRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Agent_Signal_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SignalRequest)
 	if err := dec(in); err != nil {
@@ -560,6 +596,10 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListProcesses",
 			Handler:    _Agent_ListProcesses_Handler,
+		},
+		{
+			MethodName: "Explain",
+			Handler:    _Agent_Explain_Handler,
 		},
 		{
 			MethodName: "Signal",

@@ -4,11 +4,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-
-	"execsession.dev/agentd/config"
 )
 
 func TestCommandLine(t *testing.T) {
@@ -57,53 +54,6 @@ func TestInstall(t *testing.T) {
 	cmd.Env = append(os.Environ(), actAsVariable+"="+actAsAgentd)
 	if output, err := cmd.Output(); err != nil || string(output) != "dev\n" {
 		t.Errorf("the copy says %q, %v", output, err)
-	}
-}
-
-func TestSandboxExec(t *testing.T) {
-	workspace := t.TempDir()
-	secret := t.TempDir()
-	if err := os.WriteFile(filepath.Join(secret, "word"), []byte("secret"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(secret, link); err != nil {
-		t.Fatal(err)
-	}
-	policy := writeJSON(t, config.DefaultPolicy())
-	readOnly := config.DefaultPolicy()
-	readOnly.Sandbox.Filesystem.Mode = "ReadOnly"
-	proxy := config.DefaultPolicy()
-	proxy.Sandbox.Network.Mode, proxy.Sandbox.Network.Methods = "Proxy", "Full"
-	cases := map[string]struct {
-		reason string
-		policy string
-		argv   []string
-		code   int
-		stdout string
-		stderr string
-	}{
-		"Code":       {"the program's code is passed on", policy, []string{"sh", "-c", "echo hi; exit 9"}, 9, "hi\n", ""},
-		"Success":    {"so is 0", policy, []string{"true"}, 0, "", ""},
-		"Signal":     {"a signal is 128 and its number", policy, []string{"sh", "-c", "kill -KILL $$"}, 137, "", ""},
-		"Folder":     {"it works in the workspace", policy, []string{"sh", "-c", "pwd; echo x > file"}, 0, workspace + "\n", ""},
-		"Confined":   {"and nowhere else", policy, []string{"sh", "-c", "echo x > /etc/x"}, 2, "", "/etc/x"},
-		"ReadOnly":   {"the policy decides", writeJSON(t, readOnly), []string{"sh", "-c", "echo x > file"}, 2, "", "file"},
-		"Hidden":     {"what is hidden is not read", policy, []string{"cat", secret + "/word"}, 1, "", secret},
-		"Temp":       {"its temporary folder is its own", policy, []string{"sh", "-c", `echo x > "$TMPDIR/x" && test "$TMPDIR" != /tmp`}, 0, "", ""},
-		"NotFound":   {"127 as env says it", policy, []string{"no-such-program"}, exitNotFound, "", "no-such-program"},
-		"CannotRun":  {"126 as env says it", policy, []string{"/etc"}, exitCannotRun, "", "/etc"},
-		"NoPolicy":   {"125 for what is not the program's", "/no/such", []string{"true"}, exitSandbox, "", "/no/such"},
-		"NotAllowed": {"a policy that this kernel cannot enforce runs nothing", writeJSON(t, proxy), []string{"true"}, exitSandbox, "", "network.mode"},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			args := slices.Concat([]string{"sandbox-exec", "--policy", tc.policy, "--workspace", workspace, "--hidden", link, "--"}, tc.argv)
-			code, stdout, stderr := runSelf(t, args...)
-			if code != tc.code || stdout != tc.stdout || !strings.Contains(stderr, tc.stderr) {
-				t.Errorf("%s: code %d, stdout %q, stderr %q, want %d, %q, %q", tc.reason, code, stdout, stderr, tc.code, tc.stdout, tc.stderr)
-			}
-		})
 	}
 }
 

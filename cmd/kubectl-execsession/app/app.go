@@ -102,7 +102,7 @@ func newRoot(version string, stdio Stdio) *cobra.Command {
 	root.SetErr(stdio.Err)
 	p.kube.AddFlags(root.PersistentFlags())
 	root.AddCommand(p.newCreate(), p.newRun(), p.newExec(), p.newStdin(), p.newLogs(), p.newPs(),
-		p.newInterrupt(), p.newStop(), p.newSignal(), p.newVersion())
+		p.newInterrupt(), p.newStop(), p.newSignal(), p.newExplain(), p.newVersion())
 	return root
 }
 
