@@ -53,7 +53,7 @@ const (
 	envPrefix = "EXECSESSION"
 	// maxPrefixes bounds what every session's documents and policies repeat.
 	maxPrefixes = 64
-	auto      = "Auto"
+	auto        = "Auto"
 
 	// namespaceFile is where a pod finds the name of its namespace.
 	namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"

@@ -73,7 +73,7 @@ func TestOwnRanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	loopback := Range{Prefix: netip.MustParsePrefix("127.0.0.1/32"), Name: "an address of this host itself"}
+	loopback := Range{Prefix: netip.MustParsePrefix("127.0.0.1/32"), Name: nameLoopback}
 	if !slices.Contains(own, loopback) {
 		t.Errorf("%v, want 127.0.0.1 among them", own)
 	}

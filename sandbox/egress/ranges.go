@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 )
 
 // unreachable are the ranges that no connection may go to whatever a policy says: they name no other host.
@@ -17,6 +18,7 @@ var unreachable = ranges(
 
 // Names of ranges that more than one table or function speaks of.
 const (
+	nameLoopback  = "a loopback address"
 	nameLinkLocal = "a link-local address"
 	nameMetadata  = "the metadata service of a cloud"
 )
@@ -25,8 +27,8 @@ const (
 // whatever IANA's registries of special addresses do not call globally reachable, and the addresses at which
 // clouds answer a machine's questions about itself, some of which are in ranges that are public otherwise.
 var special = ranges(
-	"127.0.0.0/8", "a loopback address",
-	"::1/128", "a loopback address",
+	"127.0.0.0/8", nameLoopback,
+	"::1/128", nameLoopback,
 	"169.254.0.0/16", nameLinkLocal,
 	"fe80::/10", nameLinkLocal,
 	"169.254.169.254/32", nameMetadata,
@@ -67,8 +69,8 @@ var translated = netip.MustParsePrefix("64:ff9b::/96")
 // ranges makes a table of pairs of a prefix and its name.
 func ranges(pairs ...string) []Range {
 	table := make([]Range, 0, len(pairs)/2)
-	for i := 0; i < len(pairs); i += 2 {
-		table = append(table, Range{Prefix: netip.MustParsePrefix(pairs[i]), Name: pairs[i+1]})
+	for pair := range slices.Chunk(pairs, 2) {
+		table = append(table, Range{Prefix: netip.MustParsePrefix(pair[0]), Name: pair[1]})
 	}
 	return table
 }
@@ -84,7 +86,11 @@ func OwnRanges() ([]Range, error) {
 	for _, address := range addresses {
 		if prefix, err := netip.ParsePrefix(address.String()); err == nil {
 			addr := prefix.Addr().Unmap()
-			own = append(own, Range{Prefix: netip.PrefixFrom(addr, addr.BitLen()), Name: "an address of this host itself"})
+			name := "an address of this host itself"
+			if addr.IsLoopback() {
+				name = nameLoopback
+			}
+			own = append(own, Range{Prefix: netip.PrefixFrom(addr, addr.BitLen()), Name: name})
 		}
 	}
 	return own, nil

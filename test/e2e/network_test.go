@@ -148,3 +148,35 @@ func isDenial(line string, texts []string) bool {
 	}
 	return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(said.String(), text) })
 }
+
+// TestLeftovers: a test that is killed leaves a bridge and names, and the next one removes them.
+func TestLeftovers(t *testing.T) {
+	if _, err := os.Stat(hostsFile); err != nil || os.Getuid() != 0 {
+		t.Skipf("making a bridge on the node of hack/cluster needs root and that cluster (uid %d, %v)", os.Getuid(), err)
+	}
+	ended := exec.CommandContext(t.Context(), "true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	random := randomHex()
+	left := &bridge{name: "xse2e-" + random, address: netip.MustParseAddr("93.184.255.254")}
+	if err := left.make(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := addNames(left.name, []string{"93.184.255.254 " + random + ".example"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := left.record(ended.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	if err := removeLeftovers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := net.InterfaceByName(left.name); err == nil {
+		t.Errorf("bridge %s is still there", left.name)
+	}
+	hosts, err := os.ReadFile(hostsFile)
+	if err != nil || strings.Contains(string(hosts), random) {
+		t.Errorf("the names are still there (%v):\n%s", err, hosts)
+	}
+}

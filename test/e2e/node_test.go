@@ -46,7 +46,7 @@ func (b *bridge) make() error {
 		return err
 	}
 	// Recorded before it exists: a record too many does no harm.
-	if err := os.WriteFile(filepath.Join(recordDir, b.name), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+	if err := b.record(os.Getpid()); err != nil {
 		return err
 	}
 	for _, args := range [][]string{
@@ -59,6 +59,10 @@ func (b *bridge) make() error {
 		}
 	}
 	return nil
+}
+
+func (b *bridge) record(pid int) error {
+	return os.WriteFile(filepath.Join(recordDir, b.name), []byte(strconv.Itoa(pid)), 0o600)
 }
 
 // remove removes the bridge, the names that were given on its account, and the record of both.
