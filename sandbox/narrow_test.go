@@ -116,8 +116,7 @@ func TestNarrowedIsSubset(t *testing.T) {
 		check(t, policy.Validate())
 		asked := Narrowing{Filesystem: pick(random, append(allFilesystemModes, "")), Network: pick(random, append(allNetworkModes, ""))}
 		narrowed, err := Narrow(policy, asked)
-		var wider *WiderError
-		if errors.As(err, &wider) {
+		if _, wider := errors.AsType[*WiderError](err); wider {
 			continue
 		}
 		check(t, err)
@@ -178,10 +177,10 @@ func compareFilters(t *testing.T, random *rand.Rand, wide, narrow *plan) {
 	t.Helper()
 	arch := architectures["amd64"]
 	strength := func(v verdict) int {
-		switch v {
-		case allow:
+		if v == allow {
 			return 0
-		case askOwner:
+		}
+		if v == askOwner {
 			return 1
 		}
 		return 2

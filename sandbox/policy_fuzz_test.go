@@ -101,12 +101,12 @@ func checkGrants(t *testing.T, policy Policy, layout Layout, p *plan) {
 		}
 	}
 	for _, path := range closed {
-		real, err := filepath.EvalSymlinks(path)
+		place, err := filepath.EvalSymlinks(path)
 		if err != nil {
-			real = path
+			place = path
 		}
-		if rights := rightsOf(p.grants, real); rights&^ll.AccessFSReadDir != 0 {
-			t.Errorf("%s is open (%v) under %+v", real, rights, policy.Filesystem)
+		if rights := rightsOf(p.grants, place); rights&^ll.AccessFSReadDir != 0 {
+			t.Errorf("%s is open (%v) under %+v", place, rights, policy.Filesystem)
 		}
 	}
 }
