@@ -22,6 +22,8 @@ type abiLevel struct {
 	note string
 	// rules are the filter's part of what stands in.
 	rules []rule
+	// asked makes the filter's part of what stands in only where a supervisor answers; without one, the gap is open.
+	asked func(agent int) []rule
 }
 
 // abiLevels is the one place that knows what differs between kernels. Rows
@@ -53,7 +55,10 @@ var abiLevels = []abiLevel{
 	},
 	{
 		abi: 6, scoped: ll.ScopeAbstractUnixSocket | ll.ScopeSignal,
-		gap: "Landlock ABI 6 is missing, so commands can send signals to the agent and connect to abstract Unix sockets outside their sandbox; this version has no other means against that",
+		gap: "Landlock ABI 6 is missing, and so is a supervisor for the filter that would stand in: commands can send signals to the agent and connect to abstract Unix sockets outside their sandbox",
+		note: "Landlock ABI 6 is missing: a supervisor lets signals reach processes of the same command only, and single threads of the same process only; " +
+			"Unix sockets for datagrams do not exist; abstract Unix addresses are refused by a look at the caller's memory, which a program that changes it meanwhile can deceive",
+		asked: scopeRules,
 	},
 	// 7 adds audit flags, 8 restricts all threads at once, 11 sets no_new_privs along: no new protection.
 	{
@@ -68,6 +73,9 @@ var abiLevels = []abiLevel{
 // abiPorts is the ABI since when a rule can bound the ports of TCP.
 const abiPorts = 4
 
+// abiScopes is the ABI since when signals and abstract sockets have scopes.
+const abiScopes = 6
+
 // abiLogNewExec is the ABI since when denials after execve can be written to the kernel's audit log.
 const abiLogNewExec = 7
 
@@ -79,8 +87,8 @@ const erratumSignalThreads = 1 << 1
 // effectiveABI is the ABI whose rights can be used.
 func effectiveABI(caps Capabilities) int {
 	abi := min(caps.LandlockABI, newestABI)
-	if abi >= 6 && caps.LandlockErrata&erratumSignalThreads == 0 {
-		return 5
+	if abi >= abiScopes && caps.LandlockErrata&erratumSignalThreads == 0 {
+		return abiScopes - 1
 	}
 	return max(abi, 0)
 }
@@ -98,7 +106,7 @@ func handledRights(abi int) (fs landlock.AccessFSSet, net landlock.AccessNetSet,
 }
 
 // missingLevels are the rows that an ABI lacks, oldest first. Without any
-// Landlock there is nothing to substitute for: only the gaps are left.
+// Landlock, what stands in for its rights about files is for nothing: only rows with a gap are left.
 func missingLevels(abi int) []abiLevel {
 	var missing []abiLevel
 	for _, level := range abiLevels {

@@ -40,6 +40,14 @@ func describeArguments(call string, args *[6]uint64) string {
 		return fmt.Sprintf("flags=%#x", uint32(args[3]))
 	case "sendmsg":
 		return fmt.Sprintf("flags=%#x", uint32(args[2]))
+	case "kill", "tkill", "rt_sigqueueinfo":
+		return fmt.Sprintf("pid=%d signal=%d", int32(args[0]), int32(args[1]))
+	case "tgkill", "rt_tgsigqueueinfo":
+		return fmt.Sprintf("pid=%d thread=%d signal=%d", int32(args[0]), int32(args[1]), int32(args[2]))
+	case "pidfd_send_signal":
+		return fmt.Sprintf("pidfd=%d signal=%d", int32(args[0]), int32(args[1]))
+	case "fcntl":
+		return fmt.Sprintf("command=%s argument=%d", named(commandNames, args[1]), int32(args[2]))
 	case "setsockopt":
 		return fmt.Sprintf("level=%d option=%d", int32(args[1]), int32(args[2]))
 	}
@@ -59,7 +67,11 @@ var internetProtocolNames = map[uint64]string{
 	1: "ICMP", protoTCP: "TCP", protoUDP: "UDP", 58: "ICMPV6", 132: "SCTP", 262: "MPTCP",
 }
 
-var requestNames = map[uint64]string{tiocsti: "TIOCSTI", tioclinux: "TIOCLINUX", tiocsetd: "TIOCSETD"}
+var requestNames = map[uint64]string{
+	tiocsti: "TIOCSTI", tioclinux: "TIOCLINUX", tiocsetd: "TIOCSETD", fioSetOwner: "FIOSETOWN", siocSetPgrp: "SIOCSPGRP",
+}
+
+var commandNames = map[uint64]string{fSetOwner: "F_SETOWN", fSetOwnerEx: "F_SETOWN_EX"}
 
 // named looks the low half up, which is what the kernel reads.
 func named(names map[uint64]string, value uint64) string {
@@ -105,6 +117,9 @@ type socketAddress struct {
 	family uint16
 	// internet is valid for AF_INET and AF_INET6.
 	internet netip.AddrPort
+	// abstract says that it is a name of AF_UNIX that no file has, or one that the kernel is to choose.
+	abstract bool
+	name     string
 }
 
 // parseSocketAddress reads what a caller's memory holds. It answers false for what is
@@ -115,6 +130,11 @@ func parseSocketAddress(raw []byte) (socketAddress, bool) {
 	}
 	address := socketAddress{family: binary.NativeEndian.Uint16(raw)}
 	switch address.family {
+	case afUnix:
+		address.abstract = len(raw) == 2 || raw[2] == 0
+		if address.abstract {
+			address.name = string(raw[min(3, len(raw)):])
+		}
 	case afInet:
 		if len(raw) < 8 {
 			return address, false
@@ -134,6 +154,9 @@ func parseSocketAddress(raw []byte) (socketAddress, bool) {
 func (a socketAddress) String() string {
 	if a.internet.IsValid() {
 		return a.internet.String()
+	}
+	if a.abstract {
+		return "@" + strings.Trim(strconv.QuoteToASCII(a.name), `"`)
 	}
 	return named(familyNames, uint64(a.family))
 }

@@ -130,12 +130,15 @@ func lowerMarkFromAbove(actor) error {
 	return call(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_LOCKS, at)
 }
 
-func signalByOwner(a actor) error {
+func signalByOwner(a actor) error { return inputSignal(a.agent) }
+
+// inputSignal makes the process the owner of a socket, which then has something to read.
+func inputSignal(owner int) error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
 		return err
 	}
-	if _, err := unix.FcntlInt(uintptr(pair[0]), unix.F_SETOWN, a.agent); err != nil {
+	if _, err := unix.FcntlInt(uintptr(pair[0]), unix.F_SETOWN, owner); err != nil {
 		return err
 	}
 	if _, err := unix.FcntlInt(uintptr(pair[0]), unix.F_SETFL, unix.O_ASYNC|unix.O_NONBLOCK); err != nil {

@@ -17,6 +17,8 @@ type actor struct {
 	base     string
 	agent    int
 	abstract string
+	// bystander is a process of another command.
+	bystander int
 }
 
 func (a actor) path(rel string) string { return filepath.Join(a.base, rel) }
@@ -26,7 +28,7 @@ func (a actor) proc(rel string) string { return fmt.Sprintf("/proc/%d/%s", a.age
 // attempts are everything that a command may try; each returns the errno that it met.
 var attempts = func() map[string]func(actor) error {
 	all := make(map[string]func(actor) error)
-	for _, group := range []map[string]func(actor) error{fileAttempts, pathAttempts, deviceAttempts, processAttempts, callAttempts, socketAttempts, networkAttempts, programAttempts} {
+	for _, group := range []map[string]func(actor) error{fileAttempts, pathAttempts, deviceAttempts, processAttempts, signalAttempts, callAttempts, socketAttempts, networkAttempts, programAttempts} {
 		maps.Copy(all, group)
 	}
 	return all

@@ -13,6 +13,8 @@ import (
 type broker struct {
 	mode  NetworkMode
 	proxy netip.AddrPort
+	// scopes says that Landlock lacks its scopes: signals and abstract sockets are decided here.
+	scopes bool
 }
 
 // loopbackDevice is what Linux calls it in every network namespace.
@@ -20,11 +22,14 @@ const loopbackDevice = "lo"
 
 // broker answers a call that its rule hands over.
 func (s *supervisor) broker(listener int, asked *notification, by rule) {
-	if s.names[uint32(asked.number)] == "socket" {
+	switch {
+	case by.id == ruleSignals:
+		s.judgeSignal(listener, asked, by)
+	case s.names[uint32(asked.number)] == "socket":
 		s.giveSocket(listener, asked)
-		return
+	default:
+		s.judgeAddress(listener, asked, by)
 	}
-	s.judgeAddress(listener, asked, by)
 }
 
 // giveSocket makes the socket that the caller asks for, bound to the loopback device,
@@ -65,7 +70,9 @@ func (s *supervisor) fail(listener int, asked *notification, err error) {
 
 // judgeAddress looks at where a connect or bind leads. What may go on, the kernel does
 // for the caller as if nobody had looked: with its own credentials, domain and options.
-// That is safe although the address may have changed since, and the descriptor too: see planNetwork.
+// About the internet that is safe although the address may have changed since, and the descriptor too: see planNetwork. Behind
+// an abstract address there is no wall: who wins that race reaches a Unix socket of another container, or the agent's,
+// which serves no command. Other commands have none, because they are refused to bind one.
 func (s *supervisor) judgeAddress(listener int, asked *notification, by rule) {
 	by.then = refuse(eacces)
 	raw, err := readCaller(asked.thread, asked.args[1], int(int32(asked.args[2])))
@@ -79,12 +86,28 @@ func (s *supervisor) judgeAddress(listener int, asked *notification, by rule) {
 		return
 	}
 	address, whole := parseSocketAddress(raw)
-	internet := whole && address.internet.IsValid()
-	if !internet || s.names[uint32(asked.number)] == "connect" && mayConnect(s.access.mode, s.access.proxy, address.internet) {
-		_ = reply(listener, answer{id: asked.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}) // else it is gone
+	if whole && address.abstract && s.access.scopes {
+		by.id, by.then = ruleAbstract, refuse(eperm)
+		s.refuse(listener, asked, by, address.String())
 		return
 	}
-	s.refuse(listener, asked, by, address.String())
+	if whole && address.internet.IsValid() && !s.access.permits(s.names[uint32(asked.number)], address.internet) {
+		s.refuse(listener, asked, by, address.String())
+		return
+	}
+	_ = reply(listener, answer{id: asked.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}) // else it is gone
+}
+
+// permits decides about an address of the internet families. Where a mode has walls of its own, the kernel decides.
+func (b broker) permits(call string, to netip.AddrPort) bool {
+	switch b.mode {
+	case ProxyNetwork:
+		return call == "connect" && mayConnect(b.mode, b.proxy, to)
+	case LoopbackNetwork:
+		return call == "bind" || mayConnect(b.mode, b.proxy, to)
+	case NoNetwork, OpenNetwork:
+	}
+	return true
 }
 
 // readCaller copies at most a socket address from a thread's memory. No bytes is no error.

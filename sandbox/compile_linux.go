@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -64,7 +65,8 @@ func (l *Launcher) addFilters(p *plan, caps Capabilities) error {
 		return err
 	}
 	l.notifyFlags, l.names = caps.NotifyFlags, syscallNames(arch, p.rules)
-	l.access, l.brokered = broker{mode: p.network, proxy: p.proxy}, p.network == LoopbackNetwork || p.network == ProxyNetwork
+	l.access = broker{mode: p.network, proxy: p.proxy, scopes: p.abi < abiScopes}
+	l.brokered = slices.ContainsFunc(p.rules, func(r rule) bool { return r.then == askOwner })
 	l.observed, err = newProgram(arch, observed(p.rules))
 	return err
 }

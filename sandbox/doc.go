@@ -91,9 +91,12 @@
 // # Older kernels
 //
 // The table abiLevels says for each Landlock ABI what a kernel without it lacks and what
-// stands in. Below ABI 6 nothing protects the agent from signals and abstract sockets from connections,
-// so Required refuses such a kernel. Below 3 the filter refuses truncate by path. [Capabilities] is a
+// stands in. Below ABI 6 the supervisor decides about signals and abstract sockets; where none can be had, Required refuses such a
+// kernel. Below 3 the filter refuses truncate by path. Without Landlock, Required runs nothing. [Capabilities] is a
 // value: a test, or whoever asks "what would happen there", lowers LandlockABI.
+//
+// The supervisor knows a start's processes by their hard RLIMIT_LOCKS, which an engine has lowered for each start, or else
+// the launcher does; no process of a sandbox can change it.
 //
 // # What stays open
 //

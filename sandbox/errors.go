@@ -72,6 +72,8 @@ const (
 	StageNarrowing = "narrowing"
 	// StageAttributes means that the process attributes ask for what a sandboxed start cannot do.
 	StageAttributes = "attributes"
+	// StageMark means that the process could not be given a mark, by which signals are kept within its sandbox.
+	StageMark = "mark"
 	// StageThread means that no thread could be had that may be confined.
 	StageThread = "thread"
 	// StageCapabilities means that the thread could not give up its capabilities.

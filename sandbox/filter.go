@@ -94,6 +94,9 @@ func bitsAre(arg int, mask, value uint32) test {
 	return test{arg: arg, mask: mask, equal: true, value: value}
 }
 
+// bitsNot holds if the masked argument has another value.
+func bitsNot(arg int, mask, value uint32) test { return test{arg: arg, mask: mask, value: value} }
+
 // anyBit holds if a bit of the mask is set.
 func anyBit(arg int, mask uint32) test { return test{arg: arg, mask: mask} }
 

@@ -19,6 +19,12 @@ const (
 
 	rlimitLocks = 10
 
+	fSetOwner   = 8
+	fSetOwnerEx = 15
+	fioSetOwner = 0x8901
+	siocSetPgrp = 0x8902
+	sigURG      = 23
+
 	oAccessMode = 0x3
 	oTrunc      = 0x200
 
@@ -162,6 +168,44 @@ var truncateRules = []rule{
 	{id: "truncate", calls: []string{"openat"}, when: []test{bitsAre(2, oAccessMode|oTrunc, oTrunc|oAccessMode)}, then: refuse(eperm)},
 }
 
+// ruleSignals names the rules about signals, ruleAbstract those about abstract Unix sockets.
+const (
+	ruleSignals  = "signals"
+	ruleAbstract = "abstract-sockets"
+)
+
+// scopeRules stand in for Landlock's scopes, with a supervisor in the agent that knows whose process a number is: see signals_linux.go
+// and broker_linux.go.
+func scopeRules(agent int) []rule {
+	return []rule{
+		// Go's runtime preempts its threads by this signal, also from a thread that is confined already: its call must neither be
+		// refused, because the runtime would wait for the signal for ever, nor be asked about. To a Go program the signal means nothing else.
+		{id: ruleSignals, calls: []string{"tgkill"}, when: []test{argIs(0, uint32(agent)), argIs(2, sigURG)}, then: allow},
+		// Nor may the end of the agent wait for a supervisor that ends with it.
+		{id: ruleSignals, calls: []string{"tgkill"}, when: []test{argIs(0, uint32(agent))}, then: refuse(eperm), unseen: true},
+		{
+			id:    ruleSignals,
+			calls: []string{"kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"},
+			then:  askOwner,
+		},
+		// The owner of a descriptor gets a signal, of any number, when something happens to it. Only this call has its process in a register.
+		{id: ruleSignals, calls: []string{"fcntl"}, when: []test{argIs(1, fSetOwner), argNot(2, 0)}, then: askOwner},
+		{id: ruleSignals, calls: []string{"fcntl"}, when: []test{argIs(1, fSetOwnerEx)}, then: refuse(eperm)},
+		{id: ruleSignals, calls: []string{"ioctl"}, when: []test{argIs(1, fioSetOwner)}, then: refuse(eperm)},
+		{id: ruleSignals, calls: []string{"ioctl"}, when: []test{argIs(1, siocSetPgrp)}, then: refuse(eperm)},
+		{
+			// A socket for datagrams sends each to another address, which sendmsg has in memory; the kernel takes raw
+			// ones for the same. The two types that are left have to connect first.
+			id:    ruleAbstract,
+			calls: []string{"socket", "socketpair"},
+			when:  []test{argIs(0, afUnix), bitsNot(1, sockTypeMask, sockStream), bitsNot(1, sockTypeMask, sockSeqPacket)},
+			then:  refuse(eprotonosupport),
+		},
+		{id: "connect", calls: []string{"connect"}, then: askOwner},
+		{id: "bind", calls: []string{"bind"}, then: askOwner},
+	}
+}
+
 // Families, types and protocols of sockets.
 const (
 	afUnix    = 1
@@ -169,8 +213,9 @@ const (
 	afInet6   = 10
 	afNetlink = 16
 
-	sockStream = 1
-	sockDgram  = 2
+	sockStream    = 1
+	sockDgram     = 2
+	sockSeqPacket = 5
 	// sockTypeMask cuts off SOCK_NONBLOCK and SOCK_CLOEXEC.
 	sockTypeMask = 0xF
 
@@ -252,14 +297,18 @@ var launchSyscalls = []string{
 }
 
 // filterRules are all rules of a policy, strictest first: what a policy adds, what
-// stands in for missing Landlock rights, the baseline and the sockets.
-func filterRules(policy Policy, network NetworkMode, abi int) []rule {
+// stands in for missing Landlock rights, the baseline and the sockets. The agent is the process whose supervisor
+// answers what a rule asks about, 0 if there is none.
+func filterRules(policy Policy, network NetworkMode, abi, agent int) []rule {
 	var rules []rule
 	if denied := policy.Process.DeniedSyscalls; len(denied) > 0 {
 		rules = append(rules, rule{id: "policy", calls: denied, then: refuse(eperm)})
 	}
 	for _, level := range missingLevels(abi) {
 		rules = append(rules, level.rules...)
+		if level.asked != nil && agent != 0 {
+			rules = append(rules, level.asked(agent)...)
+		}
 	}
 	return slices.Concat(rules, baselineRules, socketRules(network))
 }

@@ -85,7 +85,11 @@ func program(tb testing.TB, arch architecture, rules []rule) []bpf.RawInstructio
 
 type args = [6]uint64
 
-const none = NoNetwork
+const (
+	none = NoNetwork
+	// testAgent is the process whose supervisor is asked.
+	testAgent = 77
+)
 
 // filterCases are the specification of the filter, for both architectures.
 var filterCases = []struct {
@@ -196,12 +200,43 @@ var filterCases = []struct {
 	{"Landlock checks writing", "openat", args{0, 0, 0x202}, none, 2, allow},
 	{"reading", "openat", args{0, 0, 0x80000}, none, 1, allow},
 	{"nothing to stand in for", "truncate", args{}, none, 0, allow},
+	{"Go preempts its threads", "tgkill", args{testAgent, 80, 23}, none, 5, allow},
+	{"the kernel reads 32 bits", "tgkill", args{1<<32 | testAgent, 80, 23}, none, 5, allow},
+	{"the agent's end waits for nobody", "tgkill", args{testAgent, 80, 6}, none, 5, refuse(eperm)},
+	{"whose thread is it", "tgkill", args{78, 78, 23}, none, 5, askOwner},
+	{"whose process is it", "kill", args{testAgent, 23}, none, 5, askOwner},
+	{"whose process is it", "kill", args{5, 0}, none, 1, askOwner},
+	{"whose process is it", "kill", args{5, 15}, none, 0, askOwner},
+	{"Landlock does it", "kill", args{5, 15}, none, 6, allow},
+	{"whose thread is it", "tkill", args{5, 15}, none, 5, askOwner},
+	{"whose process is it", "rt_sigqueueinfo", args{5, 15}, none, 5, askOwner},
+	{"whose thread is it", "rt_tgsigqueueinfo", args{5, 5, 15}, none, 5, askOwner},
+	{"whose process is it", "pidfd_send_signal", args{5, 15}, none, 5, askOwner},
+	{"Landlock does it", "pidfd_send_signal", args{5, 15}, none, 7, allow},
+	{"an owner gets signals", "fcntl", args{3, 8, 5}, none, 5, askOwner},
+	{"nobody gets signals", "fcntl", args{3, 8, 0}, none, 5, allow},
+	{"the kernel reads 32 bits", "fcntl", args{3, 1<<32 | 8, 5}, none, 5, askOwner},
+	{"an owner in memory", "fcntl", args{3, 15, 0x1000}, none, 5, refuse(eperm)},
+	{"other commands", "fcntl", args{3, 1030, 3}, none, 5, allow},
+	{"Landlock does it", "fcntl", args{3, 15, 0x1000}, none, 6, allow},
+	{"an owner in memory", "ioctl", args{3, 0x8901, 0x1000}, none, 5, refuse(eperm)},
+	{"an owner in memory", "ioctl", args{3, 0x8902, 0x1000}, none, 5, refuse(eperm)},
+	{"a terminal's group", "ioctl", args{0, unix.TIOCSPGRP, 0x1000}, none, 5, allow},
+	{"datagrams go anywhere", "socket", args{1, 2, 0}, none, 5, refuse(eprotonosupport)},
+	{"datagrams go anywhere", "socketpair", args{1, 0x80802, 0}, OpenNetwork, 5, refuse(eprotonosupport)},
+	{"raw means datagrams", "socket", args{1, 3, 0}, none, 5, refuse(eprotonosupport)},
+	{"streams connect first", "socketpair", args{1, 0x80801, 0}, none, 5, allow},
+	{"sequences connect first", "socket", args{1, 5, 0}, none, 5, allow},
+	{"Landlock does it", "socket", args{1, 2, 0}, none, 6, allow},
+	{"is it abstract", "connect", args{}, none, 5, askOwner},
+	{"is it abstract", "bind", args{}, OpenNetwork, 5, askOwner},
+	{"UDP", "socket", args{2, 2, 17}, OpenNetwork, 5, allow},
 }
 
 func TestFilterTable(t *testing.T) {
 	for _, arch := range architectures {
 		for _, c := range filterCases {
-			rules := filterRules(Default(), c.mode, c.abi)
+			rules := filterRules(Default(), c.mode, c.abi, testAgent)
 			number := arch.number(syscalls[c.call])
 			got := simulate(t, program(t, arch, rules), callData{audit: arch.audit, number: uint32(number), args: c.args})
 			if got != c.want {
@@ -215,9 +250,16 @@ func TestFilterTable(t *testing.T) {
 func TestFilterRules(t *testing.T) {
 	for _, arch := range architectures {
 		for _, mode := range []NetworkMode{NoNetwork, LoopbackNetwork, ProxyNetwork, OpenNetwork} {
-			rules := filterRules(Default(), mode, 2)
+			rules := filterRules(Default(), mode, 2, 0)
 			raw := program(t, arch, rules)
 			for _, r := range rules {
+				for _, name := range r.calls {
+					checkRule(t, arch, raw, r, name)
+				}
+			}
+			// These come before the sockets' own rules, which they make narrower.
+			raw = program(t, arch, filterRules(Default(), mode, 2, testAgent))
+			for _, r := range scopeRules(testAgent) {
 				for _, name := range r.calls {
 					checkRule(t, arch, raw, r, name)
 				}
@@ -254,7 +296,7 @@ func checkRule(t *testing.T, arch architecture, raw []bpf.RawInstruction, r rule
 
 func TestFilterForeign(t *testing.T) {
 	for _, arch := range architectures {
-		raw := program(t, arch, filterRules(Default(), NoNetwork, 7))
+		raw := program(t, arch, filterRules(Default(), NoNetwork, 7, testAgent))
 		for _, audit := range []uint32{0x40000003, 0x40000028, 0xC000003E, 0xC00000B7, 0} {
 			if audit == arch.audit {
 				continue
@@ -265,7 +307,7 @@ func TestFilterForeign(t *testing.T) {
 		}
 	}
 	amd64 := architectures["amd64"]
-	raw := program(t, amd64, filterRules(Default(), OpenNetwork, 7))
+	raw := program(t, amd64, filterRules(Default(), OpenNetwork, 7, testAgent))
 	for _, number := range []uint32{0x40000000, 0x40000000 + 41, 0xFFFFFFFF} {
 		if got := simulate(t, raw, callData{audit: amd64.audit, number: number}); got != refuse(enosys) {
 			t.Errorf("x32 call %#x: got %#x, want ENOSYS", number, got)
@@ -286,9 +328,9 @@ func TestFilterProperty(t *testing.T) {
 			policy.Process.DeniedSyscalls = append(policy.Process.DeniedSyscalls, names[random.IntN(len(names))])
 		}
 		mode := []NetworkMode{NoNetwork, LoopbackNetwork, ProxyNetwork, OpenNetwork}[random.IntN(4)]
-		rules := filterRules(policy, mode, random.IntN(8))
+		rules := filterRules(policy, mode, random.IntN(8), testAgent*random.IntN(2))
 		raw := program(t, arch, rules)
-		narrower := filterRules(Default(), mode, 7)
+		narrower := filterRules(Default(), mode, 7, testAgent)
 		for range 500 {
 			data := randomCall(random, arch, rules)
 			got, want := simulate(t, raw, data), judge(arch, rules, data)

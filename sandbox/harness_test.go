@@ -72,6 +72,10 @@ func TestMain(m *testing.M) {
 		os.Exit(explainMain())
 	case roleProbe:
 		os.Exit(probeMain())
+	case roleBelow:
+		os.Exit(belowMain())
+	case roleSignals:
+		os.Exit(signalsMain())
 	}
 	os.Exit(m.Run())
 }
@@ -84,6 +88,8 @@ type agentOrder struct {
 	Base     string
 	ForceABI *int
 	NoFilter bool
+	// Above are the emulations that the agent runs below.
+	Above    []string
 	DropCaps bool
 	Bare     bool
 	Attempts []string
@@ -187,6 +193,9 @@ func runAgent(tb testing.TB, s stage, order agentOrder, asRoot bool) agentAnswer
 	defer cancel()
 	cmd := exec.CommandContext(ctx, s.binary)
 	cmd.Env = []string{roleVariable + "=" + roleAgent, "AGENT_SECRET=hunter2", "PATH=/usr/bin:/bin", raceOptions}
+	if len(order.Above) > 0 {
+		cmd.Env = append(belowEnvironment(roleAgent, order.Above), cmd.Env[1:]...)
+	}
 	cmd.Dir = "/"
 	cmd.Stdin = bytes.NewReader(input)
 	var stdout, stderr bytes.Buffer
@@ -304,6 +313,11 @@ func runAttempts(order agentOrder, start startWatched, answer *agentAnswer) erro
 	if thread := threadOfWorkFromMain(); thread == os.Getpid() {
 		answer.Harmed = append(answer.Harmed, "the main thread would have been confined")
 	}
+	bystander, unharmed, err := startBystander(start)
+	if err != nil {
+		return err
+	}
+	order.environment = append(order.environment, "BYSTANDER="+itoa(bystander))
 	before := condition()
 	for _, name := range order.Attempts {
 		result, err := runAttempt(order, start, name, abstract)
@@ -317,6 +331,9 @@ func runAttempts(order agentOrder, start startWatched, answer *agentAnswer) erro
 	<-done
 	if n := signals.Load(); n > 0 {
 		answer.Harmed = append(answer.Harmed, fmt.Sprintf("%d signals arrived", n))
+	}
+	if err := unharmed(); err != nil {
+		answer.Harmed = append(answer.Harmed, err.Error())
 	}
 	if after := condition(); after != before {
 		answer.Harmed = append(answer.Harmed, fmt.Sprintf("condition changed from %s to %s", before, after))
@@ -407,13 +424,16 @@ func condition() string {
 	return fmt.Sprintf("nofile=%v cpu=%v nice=%d cpus=%d", files, cpu, nice, set.Count())
 }
 
-// awaitUnfiltered counts the threads that still carry a filter after a while. Each
+// awaitUnfiltered counts the threads that still carry a filter of a start after a while. Each
 // start's thread ends a moment after the start.
 func awaitUnfiltered() int {
+	self, _ := os.ReadFile("/proc/self/status")
+	_, rest, _ := strings.Cut(string(self), "\nSeccomp_filters:")
+	above, _, _ := strings.Cut(rest, "\n")
 	for end := time.Now().Add(deadline); ; time.Sleep(10 * time.Millisecond) {
 		left := 0
-		for _, status := range threadStatus("Seccomp:") {
-			if status != "0" {
+		for _, filters := range threadStatus("Seccomp_filters:") {
+			if filters != strings.TrimSpace(above) {
 				left++
 			}
 		}
@@ -448,7 +468,7 @@ func attemptMain() int {
 		return 1
 	}
 	var result outcome
-	err := attempt(actor{base: os.Getenv("BASE"), agent: atoi(os.Getenv("AGENT_PID")), abstract: os.Getenv("ABSTRACT")})
+	err := attempt(actor{base: os.Getenv("BASE"), agent: atoi(os.Getenv("AGENT_PID")), abstract: os.Getenv("ABSTRACT"), bystander: atoi(os.Getenv("BYSTANDER"))})
 	var errno syscall.Errno
 	switch {
 	case err == nil:

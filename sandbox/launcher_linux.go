@@ -23,7 +23,7 @@ type Launcher struct {
 	decisions   ruleIndex
 	names       map[uint32]string
 	access      broker
-	// brokered says that every start needs a supervisor, watched or not.
+	// brokered says that every start needs a supervisor, watched or not: some rule asks it.
 	brokered bool
 	// limiter is nil when every limit is inherited.
 	limiter *limiter
@@ -76,9 +76,20 @@ func (l *Launcher) start(argv0 string, argv []string, attr *syscall.ProcAttr, wa
 		watch = &Watch{}
 	}
 	supervised := watch != nil && len(l.observed) > 0
-	end := l.launch(start{argv0: argv0, argv: argv, attr: attr, result: make(chan started, 1)}, supervised)
+	begin := func() started {
+		return l.launch(start{argv0: argv0, argv: argv, attr: attr, result: make(chan started, 1)}, supervised)
+	}
+	var wall *signalWall
+	var end started
+	if supervised && l.access.scopes {
+		wall = l.newWall(attr)
+		wall.mark, end = marks.start(begin)
+	} else {
+		end = begin()
+	}
 	if end.listener >= 0 {
-		l.supervise(end.listener, *watch)
+		s := newSupervisor(end.listener, l, wall, *watch)
+		go s.run() // ends with the last process that has the filter
 	}
 	return end.pid, end.err
 }
@@ -95,10 +106,12 @@ func (l *Launcher) launch(s start, supervised bool) started {
 	return w.finish(l.threads.start(wrapped, supervised, l.confineThread))
 }
 
-// supervise gives a start's listener to a goroutine of its own.
-func (l *Launcher) supervise(listener int, watch Watch) {
-	s := newSupervisor(listener, l.decisions, l.names, l.access, watch)
-	go s.run() // ends with the last process that has the filter
+func (l *Launcher) newWall(attr *syscall.ProcAttr) *signalWall {
+	return &signalWall{
+		agent:       os.Getpid(),
+		ownSession:  attr != nil && attr.Sys != nil && attr.Sys.Setsid,
+		answerFirst: l.notifyFlags&unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV == 0,
+	}
 }
 
 // Report says what this launcher enforces.

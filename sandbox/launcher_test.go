@@ -18,8 +18,13 @@ import (
 
 func newTestLauncher(tb testing.TB, s stage) *Launcher {
 	tb.Helper()
+	return newLauncherOn(tb, s, Probe())
+}
+
+func newLauncherOn(tb testing.TB, s stage, caps Capabilities) *Launcher {
+	tb.Helper()
 	policy := with(func(p *Policy) { p.Enforcement = BestEffort })
-	launcher, err := Compile(policy, s.layout(), Probe())
+	launcher, err := Compile(policy, s.layout(), caps)
 	check(tb, err)
 	tb.Cleanup(func() { check(tb, launcher.Close()) })
 	return launcher

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"strconv"
 
 	"github.com/landlock-lsm/go-landlock/landlock"
@@ -24,8 +25,10 @@ type plan struct {
 	rules  []rule
 	// limits are those that the agent does not live under itself.
 	limits []limitSetting
-	gaps   []Gap
-	notes  []string
+	// agent is this process if a supervisor in it answers what the rules ask, else 0.
+	agent int
+	gaps  []Gap
+	notes []string
 }
 
 func (p *plan) gap(field, value, reason string) {
@@ -40,6 +43,9 @@ func (p *plan) note(format string, args ...any) {
 // changes and opens nothing.
 func newPlan(policy Policy, layout Layout, caps Capabilities, inherited func(limit int) (uint64, error)) (*plan, error) {
 	p := &plan{abi: effectiveABI(caps), network: policy.Network.Mode}
+	if caps.NoNewPrivs && caps.Seccomp && caps.UserNotify {
+		p.agent = os.Getpid()
+	}
 	p.planKernel(policy, caps)
 	p.planNetwork(policy, layout, caps)
 	if err := p.planLimits(policy, inherited); err != nil {
@@ -48,16 +54,17 @@ func newPlan(policy Policy, layout Layout, caps Capabilities, inherited func(lim
 	if err := p.planFiles(policy, layout); err != nil {
 		return nil, err
 	}
-	p.rules = filterRules(policy, p.network, p.abi)
+	p.rules = filterRules(policy, p.network, p.abi, p.agent)
 	return p, nil
 }
 
 func (p *plan) planKernel(policy Policy, caps Capabilities) {
 	for _, level := range missingLevels(p.abi) {
-		if level.gap != "" {
+		open := level.gap != "" && (level.asked == nil || p.agent == 0)
+		if open {
 			p.gap("landlockABI", strconv.Itoa(p.abi), level.gap)
 		}
-		if level.note != "" {
+		if !open && level.note != "" {
 			p.notes = append(p.notes, level.note)
 		}
 	}

@@ -33,8 +33,10 @@ type supervisor struct {
 	rules    ruleIndex
 	names    map[uint32]string
 	access   broker
-	watch    Watch
-	tally    tally
+	// wall is what signals meet; nil where Landlock is their wall.
+	wall  *signalWall
+	watch Watch
+	tally tally
 	// programs remembers threads' programs within a window once there are many calls.
 	programs map[uint32]caller
 	asked    int
@@ -51,9 +53,11 @@ type caller struct {
 const manyCalls = 64
 
 // newSupervisor takes the listener over.
-func newSupervisor(listener int, rules ruleIndex, names map[uint32]string, access broker, watch Watch) *supervisor {
+func newSupervisor(listener int, l *Launcher, wall *signalWall, watch Watch) *supervisor {
 	_ = unix.SetNonblock(listener, true) // it cannot fail on a descriptor that was just made
-	s := &supervisor{listener: os.NewFile(uintptr(listener), "seccomp listener"), rules: rules, names: names, access: access, watch: watch}
+	s := &supervisor{
+		listener: os.NewFile(uintptr(listener), "seccomp listener"), rules: l.decisions, names: l.names, access: l.access, wall: wall, watch: watch,
+	}
 	s.tally.tell = func(Denial) {}
 	if watch.OnDenial != nil {
 		s.tally.tell = watch.OnDenial

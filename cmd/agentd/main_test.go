@@ -39,6 +39,8 @@ func TestMain(m *testing.M) {
 		main()
 	case actAsPod:
 		os.Exit(becomePod())
+	case actAsAgentdWithoutLandlock:
+		os.Exit(becomeAgentdWithoutLandlock())
 	default:
 		os.Exit(m.Run())
 	}
