@@ -36,11 +36,17 @@ type keptThread struct {
 }
 
 // threads start the processes of one launcher. Each thread confines itself, starts one process and ends, so that no two
-// processes share what confines them. A thread whose start failed because no task could be made serves the next start
-// instead: at that limit Go could not make another thread, and would end the program. See docs/design/task-limit.md.
+// processes share what confines them. The next thread of a kind confines itself while the last one forks, and waits.
+// A thread whose start failed because no task could be made waits as well: at that limit Go could not make
+// another thread, and would end the program. See docs/design/task-limit.md.
 type threads struct {
 	mu   sync.Mutex
 	kept []keptThread
+	// coming counts threads that were made to be kept and are not yet, for the supervised and the others.
+	coming map[bool]int
+	closed bool
+	// alive counts every thread.
+	alive sync.WaitGroup
 }
 
 // startsAtOnce is how many starts go on at the same time; Go makes one process at a time anyway. It bounds how many
@@ -52,30 +58,57 @@ var slots = make(chan struct{}, startsAtOnce)
 func (t *threads) start(s start, supervised bool, c confine) started {
 	slots <- struct{}{}
 	defer func() { <-slots }()
-	if next := t.take(supervised); next != nil {
+	next, last := t.take(supervised)
+	if next != nil {
 		next <- s
 	} else {
-		go onSpareThread(func() { t.run(s, supervised, c) })
+		t.spawn(&s, supervised, c)
+	}
+	if last {
+		t.spawn(nil, supervised, c)
 	}
 	return <-s.result
 }
 
-func (t *threads) take(supervised bool) chan start {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	i := slices.IndexFunc(t.kept, func(k keptThread) bool { return k.supervised == supervised })
-	if i < 0 {
-		return nil
-	}
-	next := t.kept[i].next
-	t.kept = slices.Delete(t.kept, i, i+1)
-	return next
+// spawn makes a thread for a start or, if first is nil, for whichever comes next.
+func (t *threads) spawn(first *start, supervised bool, c confine) {
+	t.alive.Add(1)
+	go onSpareThread(func() {
+		defer t.alive.Done()
+		t.run(first, supervised, c)
+	})
 }
 
-func (t *threads) keep(supervised bool) chan start {
-	next := make(chan start, 1)
+// take returns a thread that waits, or nil, and whether another should be made to wait.
+func (t *threads) take(supervised bool) (next chan start, last bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	isKind := func(k keptThread) bool { return k.supervised == supervised }
+	if i := slices.IndexFunc(t.kept, isKind); i >= 0 {
+		next = t.kept[i].next
+		t.kept = slices.Delete(t.kept, i, i+1)
+	}
+	if t.coming[supervised] > 0 || slices.ContainsFunc(t.kept, isKind) {
+		return next, false
+	}
+	if t.coming == nil {
+		t.coming = make(map[bool]int)
+	}
+	t.coming[supervised]++
+	return next, true
+}
+
+// keep offers a thread to the next start; nil when there will be none.
+func (t *threads) keep(supervised, wasComing bool) chan start {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if wasComing {
+		t.coming[supervised]--
+	}
+	if t.closed {
+		return nil
+	}
+	next := make(chan start, 1)
 	t.kept = append(t.kept, keptThread{supervised, next})
 	return next
 }
@@ -83,39 +116,65 @@ func (t *threads) keep(supervised bool) chan start {
 // close ends the threads that wait. No start is going on.
 func (t *threads) close() {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	for _, k := range t.kept {
 		close(k.next)
 	}
-	t.kept = nil
+	t.kept, t.closed = nil, true
+	t.mu.Unlock()
+	t.alive.Wait()
 }
 
 // run is a thread's life.
-func (t *threads) run(s start, supervised bool, c confine) {
+func (t *threads) run(first *start, supervised bool, c confine) {
+	defer reserve.used()
 	listener, err := c(supervised)
 	if err != nil {
-		s.result <- started{listener: -1, err: err}
+		t.fail(first, supervised, err)
 		return
 	}
-	for open := true; open; {
+	wasComing := first == nil
+	for s := first; ; s = nil {
+		if s == nil {
+			if s = await(t.keep(supervised, wasComing)); s == nil {
+				break
+			}
+			wasComing = false
+		}
 		pid, err := syscall.ForkExec(s.argv0, s.argv, s.attr)
 		if err == nil {
 			s.result <- started{pid: pid, listener: listener}
-			reserve.used()
 			return
 		}
+		s.result <- started{listener: -1, err: err}
 		if err != syscall.EAGAIN { // ForkExec returns the kernel's bare answer
-			s.result <- started{listener: -1, err: err}
 			break
 		}
-		next := t.keep(supervised)
-		s.result <- started{listener: -1, err: err}
-		s, open = <-next
 	}
 	if listener >= 0 {
 		_ = unix.Close(listener) // Nobody has the filter but this thread, which ends.
 	}
-	reserve.used()
+}
+
+// fail tells that a thread could not be confined. Where nobody waits for one, the next start will learn it by itself.
+func (t *threads) fail(first *start, supervised bool, err error) {
+	if first != nil {
+		first.result <- started{listener: -1, err: err}
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.coming[supervised]--
+}
+
+// await returns the next start, or nil when there will be none.
+func await(next chan start) *start {
+	if next == nil {
+		return nil
+	}
+	if s, open := <-next; open {
+		return &s
+	}
+	return nil
 }
 
 // onSpareThread runs fn on a thread that ends with it: the goroutine never unlocks, so Go destroys the thread
