@@ -168,7 +168,9 @@ func (p *policy) compile(next *policyState) {
 	next.launcher, next.report = launcher, launcher.Report()
 	if err := p.engine.Configure(p.settings(next)); err != nil {
 		next.reason, next.message = ReasonNotUsable, err.Error()
+		return
 	}
+	launcher.Prepare()
 }
 
 // newLauncher compiles the sandbox. In network mode Proxy, the proxy has to listen before.

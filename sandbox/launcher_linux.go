@@ -63,6 +63,15 @@ func (l *Launcher) StartWatched(argv0 string, argv []string, attr *syscall.ProcA
 	return pid, err
 }
 
+// Prepare makes a thread ready for StartWatched, as each start does for the next one.
+func (l *Launcher) Prepare() {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if !l.closed {
+		l.threads.prepare(len(l.observed) > 0, l.confineThread)
+	}
+}
+
 func (l *Launcher) start(argv0 string, argv []string, attr *syscall.ProcAttr, watch *Watch) (pid int, err error) {
 	if err := checkAttributes(attr); err != nil {
 		return 0, &SetupError{Stage: StageAttributes, Err: err}

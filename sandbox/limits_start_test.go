@@ -150,13 +150,13 @@ func TestLimitedStartErrors(t *testing.T) {
 // TestLimitedStartLeavesNothing starts many, good and bad, at the same time.
 func TestLimitedStartLeavesNothing(t *testing.T) {
 	s := newStage(t, true)
-	launcher := newLimitedLauncher(t, s, map[string]uint64{"nofile": 64, "fsize": 1 << 30})
 	descriptors := func() []os.DirEntry {
 		entries, err := os.ReadDir("/proc/self/fd")
 		check(t, err)
 		return entries
 	}
 	before := len(descriptors())
+	launcher := newLimitedLauncher(t, s, map[string]uint64{"nofile": 64, "fsize": 1 << 30})
 	var group sync.WaitGroup
 	failures := make(chan error, 1000)
 	for range 10 {
@@ -182,7 +182,8 @@ func TestLimitedStartLeavesNothing(t *testing.T) {
 	for err := range failures {
 		t.Error(err)
 	}
-	if left := awaitUnfiltered(1); left > 1 {
+	check(t, launcher.Close())
+	if left := awaitUnfiltered(0); left > 0 {
 		t.Errorf("%d threads stayed confined", left)
 	}
 	if after := descriptors(); len(after) > before {

@@ -83,19 +83,33 @@ func (t *threads) spawn(first *start, supervised bool, c confine) {
 func (t *threads) take(supervised bool) (next chan start, last bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	isKind := func(k keptThread) bool { return k.supervised == supervised }
-	if i := slices.IndexFunc(t.kept, isKind); i >= 0 {
+	if i := slices.IndexFunc(t.kept, func(k keptThread) bool { return k.supervised == supervised }); i >= 0 {
 		next = t.kept[i].next
 		t.kept = slices.Delete(t.kept, i, i+1)
 	}
-	if t.coming[supervised] > 0 || slices.ContainsFunc(t.kept, isKind) {
-		return next, false
+	return next, t.wantLocked(supervised)
+}
+
+// wantLocked says, and notes, that a thread should be made to wait because none does or is about to.
+func (t *threads) wantLocked(supervised bool) bool {
+	if t.coming[supervised] > 0 || slices.ContainsFunc(t.kept, func(k keptThread) bool { return k.supervised == supervised }) {
+		return false
 	}
 	if t.coming == nil {
 		t.coming = make(map[bool]int)
 	}
 	t.coming[supervised]++
-	return next, true
+	return true
+}
+
+// prepare makes a thread wait before the first start.
+func (t *threads) prepare(supervised bool, c confine) {
+	t.mu.Lock()
+	want := t.wantLocked(supervised)
+	t.mu.Unlock()
+	if want {
+		t.spawn(nil, supervised, c)
+	}
 }
 
 // keep offers a thread to the next start; nil when there will be none.
