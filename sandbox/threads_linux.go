@@ -149,7 +149,7 @@ func (t *threads) run(first *start, supervised bool, c confine) {
 	wasComing := first == nil
 	for s := first; ; s = nil {
 		if s == nil {
-			if s = await(t.keep(supervised, wasComing)); s == nil {
+			if s = nextStart(t.keep(supervised, wasComing)); s == nil {
 				break
 			}
 			wasComing = false
@@ -180,8 +180,8 @@ func (t *threads) fail(first *start, supervised bool, err error) {
 	t.coming[supervised]--
 }
 
-// await returns the next start, or nil when there will be none.
-func await(next chan start) *start {
+// nextStart returns the next start, or nil when there will be none.
+func nextStart(next chan start) *start {
 	if next == nil {
 		return nil
 	}
