@@ -23,7 +23,11 @@ type WiderError struct {
 }
 
 func (e *WiderError) Error() string {
-	return fmt.Sprintf("%s %s is not within the profile's %s, which holds %s", e.Field, e.Wanted, e.Allowed, strings.Join(e.Narrower, " and "))
+	said := fmt.Sprintf("%s %s is not within the profile's %s", e.Field, e.Wanted, e.Allowed)
+	if len(e.Narrower) > 1 {
+		said += ", which holds " + strings.Join(e.Narrower, " and ")
+	}
+	return said
 }
 
 // narrowerFiles and narrowerNetworks say which modes a mode may be narrowed to, itself among them.
