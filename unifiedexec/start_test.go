@@ -6,6 +6,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -138,6 +139,23 @@ func TestStarterErrorsPassThrough(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitExit(t, start(t, e, Command{Script: "true"}))
+}
+
+// A command may bring its own starter, which starts it and nothing else: not the shell that takes a login's snapshot.
+func TestStarterOfOneCommand(t *testing.T) {
+	var own, others atomic.Int32
+	counting := func(count *atomic.Int32) StartFunc {
+		return func(argv0 string, argv []string, attr *syscall.ProcAttr) (int, error) {
+			count.Add(1)
+			return syscall.ForkExec(argv0, argv, attr)
+		}
+	}
+	e := newEngine(t, Config{Settings: Settings{Start: counting(&others), Shell: ShellSettings{Path: "/bin/bash", Snapshot: true}}})
+	waitExit(t, start(t, e, Command{Script: "true", Login: new(true), Start: counting(&own)}))
+	eventually(t, "the snapshot's shell starts", func() bool { return others.Load() == 1 })
+	if own.Load() != 1 {
+		t.Errorf("the command's starter started %d, want one", own.Load())
+	}
 }
 
 // A number that would make a signal reach everybody is refused.
