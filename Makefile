@@ -72,6 +72,10 @@ cluster-down: ## Stop the cluster and remove its state
 images: build ## Write the product's and the example workspace's image and load them into the cluster
 	@hack/images.sh
 
+.PHONY: tools-image
+tools-image: ## Make (cached) the image of tools that the tests' sessions run, and load it into the cluster
+	@hack/images.sh tools
+
 .PHONY: deploy
 deploy: ## Install or upgrade the chart in the cluster
 	@hack/deploy.sh

@@ -4,8 +4,14 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# The packages of the tests' tools are fetched while the cluster's components compile.
+mkdir -p bin
+hack/images.sh write-tools >bin/tools.log 2>&1 &
+tools=$!
 make cluster-up
 eval "$(go run ./hack/cluster env)"
+wait "$tools" || { cat bin/tools.log >&2; exit 1; }
+hack/images.sh tools
 hack/images.sh
 hack/deploy.sh
 

@@ -12,10 +12,6 @@ import (
 
 // builder is an image that the Dockerfile can build in where none can be pulled: this machine's Go, and a shell.
 func builder(ctx context.Context) (image, error) {
-	goroot, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
-	if err != nil {
-		return image{}, fmt.Errorf("finding Go: %w", err)
-	}
 	l := newLayer()
 	if err := addTools(ctx, l); err != nil {
 		return image{}, err
@@ -28,10 +24,9 @@ func builder(ctx context.Context) (image, error) {
 		l.dir("etc/ssl/certs", 0o755)
 		l.file(certsPath, "/"+certsPath, 0o644)
 	}
-	// Tests and documentation are most of the files and no part of a build.
-	l.tree("usr/local/go", strings.TrimSpace(string(goroot)), func(name string) bool {
-		return name == "test" || name == "doc" || name == "api" || strings.HasSuffix(name, "_test.go") || strings.Contains(name+"/", "/testdata/")
-	})
+	if err := addGo(ctx, l, func(string) bool { return false }); err != nil {
+		return image{}, err
+	}
 	return image{
 		name: builderName,
 		config: v1.Config{
@@ -40,4 +35,17 @@ func builder(ctx context.Context) (image, error) {
 		},
 		layer: l,
 	}, nil
+}
+
+// addGo adds this machine's Go, without what skip names. Tests and documentation are most of its files and no part of a build.
+func addGo(ctx context.Context, l *layer, skip func(relative string) bool) error {
+	goroot, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
+	if err != nil {
+		return fmt.Errorf("finding Go: %w", err)
+	}
+	l.tree("usr/local/go", strings.TrimSpace(string(goroot)), func(name string) bool {
+		return name == "test" || name == "doc" || name == "api" || strings.HasSuffix(name, "_test.go") || strings.Contains(name+"/", "/testdata/") ||
+			skip(name)
+	})
+	return nil
 }

@@ -4,6 +4,7 @@
 //	images product -manager FILE -agentd FILE -o ARCHIVE   the operator and the agent
 //	images workspace -o ARCHIVE                            a small workspace for examples and tests
 //	images builder -o ARCHIVE                              a Go image for the Dockerfile, out of this machine's Go
+//	images tools                                           git, Python, Node, Go, PostgreSQL and more for tests, in the cache
 //	images compare ARCHIVE OTHER                           whether two archives hold images that run alike
 //	images push ARCHIVE NAME                               uploads an image to a registry, for clusters that have one
 //

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"archive/tar"
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net/http/httptest"
@@ -127,5 +130,72 @@ func TestPush(t *testing.T) {
 	}
 	if got := strings.Join(config.Config.Entrypoint, " "); got != "/manager" {
 		t.Errorf("the pushed image starts %q", got)
+	}
+}
+
+// A package's files come where they are looked for, with their links, modes and content, and each once.
+func TestPackagesBecomeALayer(t *testing.T) {
+	if _, err := exec.LookPath("dpkg-deb"); err != nil {
+		t.Skip("dpkg-deb is not installed: this machine is no Debian")
+	}
+	dir := t.TempDir()
+	root := filepath.Join(dir, "root")
+	for _, name := range []string{"DEBIAN", "bin", "usr/share/doc/x", "usr/lib/postgresql/15/bin"} {
+		if err := os.MkdirAll(filepath.Join(root, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, content := range map[string]string{
+		"DEBIAN/control": "Package: x\nVersion: 1\nArchitecture: all\nMaintainer: x <x@example.com>\nDescription: x\n",
+		"bin/x":          "program", "usr/share/doc/x/README": "words", "usr/lib/postgresql/15/bin/initdb": "program",
+	} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(content), 0o755); err != nil { //nolint:gosec // programs
+			t.Fatal(err)
+		}
+	}
+	if err := os.Link(filepath.Join(root, "bin/x"), filepath.Join(root, "bin/y")); err != nil {
+		t.Fatal(err)
+	}
+	pkg := filepath.Join(dir, "x_1_all.deb")
+	if err := command(t.Context(), dir, "dpkg-deb", "--build", root, pkg); err != nil {
+		t.Fatal(err)
+	}
+	l := newLayer()
+	if err := addPackages(t.Context(), l, []string{pkg, pkg}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.tar.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for archive := tar.NewReader(&l.buffer); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, twice := got[header.Name]; twice {
+			t.Errorf("%s is there twice", header.Name)
+		}
+		got[header.Name] = fmt.Sprintf("%c %s %04o %d", header.Typeflag, header.Linkname, header.Mode, header.Size)
+	}
+	for name, want := range map[string]string{
+		"bin":                              "2 usr/bin 0777 0",
+		"usr/lib/postgresql/15/bin/initdb": "0  0755 7",
+		"usr/local/bin/initdb":             "2 /usr/lib/postgresql/15/bin/initdb 0777 0",
+		"var/tmp/":                         "5  1777 0",
+		"usr/share/doc/x/README":           "",
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %q, want %q", name, got[name], want)
+		}
+	}
+	// Whichever comes first in the package is the file.
+	const file, link = "0  0755 7", "1 usr/bin/%s 0755 0"
+	x, y := got["usr/bin/x"], got["usr/bin/y"]
+	if (x != file || y != fmt.Sprintf(link, "x")) && (y != file || x != fmt.Sprintf(link, "y")) {
+		t.Errorf("the two names of a file are %q and %q", x, y)
 	}
 }

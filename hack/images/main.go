@@ -16,6 +16,7 @@ const usage = `usage: images COMMAND
   product -manager FILE -agentd FILE [-certs FILE] -o ARCHIVE   write the product's image
   workspace -o ARCHIVE                                          write the example workspace's image
   builder -o ARCHIVE                                            write a Go image for the Dockerfile
+  tools                                                         print the archive of the tests' tools, made once
   compare ARCHIVE OTHER                                         compare two images
   push ARCHIVE NAME                                             upload an image to a registry
 `
@@ -25,6 +26,7 @@ const (
 	productName   = "execsession.dev/execsession:dev"
 	workspaceName = "execsession.dev/workspace:dev"
 	builderName   = "execsession.dev/go-builder:dev"
+	toolsName     = "execsession.dev/tools:dev"
 )
 
 // errUsage is a command line that makes no sense; the usage says the rest.
@@ -62,6 +64,14 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	}
 	if args[0] == "push" && flags.NArg() == 2 {
 		return push(ctx, flags.Arg(0), flags.Arg(1), stdout)
+	}
+	if args[0] == "tools" && len(args) == 1 {
+		made, err := tools(ctx)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(stdout, made)
+		return err
 	}
 	if *archive == "" || flags.NArg() > 0 {
 		return errUsage
