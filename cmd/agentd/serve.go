@@ -194,6 +194,9 @@ func servePod(ctx context.Context, cfg serveConfig, log *slog.Logger) error {
 	if err := sandbox.ProtectSelf(); err != nil {
 		return fmt.Errorf("protecting agentd: %w", err)
 	}
+	if err := takeBack(cfg.JournalDir); err != nil {
+		return err
+	}
 	writable := []string{cfg.Home, podTempDir}
 	if isFolder(sharedMemory) {
 		writable = append(writable, sharedMemory)
