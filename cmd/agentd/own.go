@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 )
 
-// takeBack makes agentd's own files be its own again, for reading and writing. A command of the same user can neither
-// open nor list them, but it can change their modes by their names, because Landlock does not mediate chmod; without this, one
-// that did so would keep the next agentd from starting.
+// takeBack makes agentd's own files be its own again, for reading and writing. A command of the same user cannot
+// open them, but it can change their modes by their names, because Landlock does not mediate chmod; without this, one that did
+// so would keep the next agentd from starting.
 func takeBack(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -68,6 +68,16 @@ type session struct {
 // pod is to have beside.
 func (c *cluster) start(t *testing.T, name, profile, pod string) session {
 	t.Helper()
+	c.kubectl(t, c.manifest(name, profile, pod), "apply", "-f", "-")
+	c.kubectl(t, "", "wait", "--for=condition=AgentReady", "xs/"+name, "--timeout=100s")
+	c.kubectl(t, "", "wait", "--for=condition=SandboxEnforced", "xs/"+name, "--timeout=10s")
+	s := session{cluster: c, name: name}
+	c.plugin(t, c.program, "run", "-i", name, "--", "sh", "-c", "cat >"+workspaceBinary+" && chmod +x "+workspaceBinary)
+	return s
+}
+
+// manifest is a session, and its profile if it has one of its own.
+func (c *cluster) manifest(name, profile, pod string) string {
 	manifest := fmt.Sprintf("apiVersion: execsession.dev/v1alpha1\nkind: ExecSession\nmetadata: {name: %s}\nspec:\n  workspace: {image: 'execsession.dev/tools:dev'}\n", name)
 	if pod != "" {
 		manifest += "  pod: " + pod + "\n"
@@ -76,12 +86,7 @@ func (c *cluster) start(t *testing.T, name, profile, pod string) session {
 		manifest += fmt.Sprintf("  profileRef: {kind: SandboxProfile, name: %[1]s}\n---\napiVersion: execsession.dev/v1alpha1\nkind: SandboxProfile\n"+
 			"metadata: {name: %[1]s}\nspec: %[2]s\n", name, profile)
 	}
-	c.kubectl(t, manifest, "apply", "-f", "-")
-	c.kubectl(t, "", "wait", "--for=condition=AgentReady", "xs/"+name, "--timeout=100s")
-	c.kubectl(t, "", "wait", "--for=condition=SandboxEnforced", "xs/"+name, "--timeout=10s")
-	s := session{cluster: c, name: name}
-	c.plugin(t, c.program, "run", "-i", name, "--", "sh", "-c", "cat >"+workspaceBinary+" && chmod +x "+workspaceBinary)
-	return s
+	return manifest
 }
 
 func (s session) run(t *testing.T, argv ...string) (id int32, output string) {
@@ -123,7 +128,8 @@ func TestCasesInPods(t *testing.T) {
 		"Default":  "",
 		"Loopback": "{network: {mode: Loopback}}",
 		"Proxy":    "{network: {mode: Proxy}}",
-		"Denied":   "{filesystem: {deniedPaths: [/srv/denied]}}",
+		"Guarded": "{filesystem: {readOnlyPaths: [/workspace/.git, /workspace/.claude, /workspace/guarded/inner], " +
+			"deniedPaths: [/srv/denied, /workspace/secret]}}",
 	}
 	for profile, spec := range profiles {
 		s := c.start(t, strings.ToLower(profile), spec, "")
@@ -131,11 +137,51 @@ func TestCasesInPods(t *testing.T) {
 		s.isAlive(t)
 		if profile == "Default" {
 			compareUsers(t, c, s, result)
+			results = append(results, map[int]found{39: s.daemonsEnd(t)})
 		}
 		results = append(results, result)
 		c.kubectl(t, "", "delete", "--wait=false", "xs/"+s.name)
 	}
+	results = append(results, map[int]found{40: c.refuses(t)})
 	report(t, "pods", results...)
+}
+
+// daemonsEnd is the part of case 39 that one command cannot see: what left its group and its session is gone after a timeout and a stop.
+func (s session) daemonsEnd(t *testing.T) (f found) {
+	t.Helper()
+	const daemon = "setsid -f sleep %s; sleep 600"
+	ends := map[string]func(script string){
+		"987001": func(script string) {
+			// It ends with the code of a timeout.
+			_, _ = output(t, "", filepath.Join(s.bin, "kubectl-execsession"), "run", "--kubeconfig", s.kubeconfig, "--namespace", s.namespace,
+				"--timeout", "2s", s.name, "--", "sh", "-c", script)
+		},
+		"987002": func(script string) {
+			id := strings.TrimSpace(s.plugin(t, "", "run", "--detach", s.name, "--", "sh", "-c", script))
+			s.plugin(t, "", "run", s.name, "--", "sh", "-c", "until pgrep -f \"^sleep 987002\"; do sleep 0.1; done")
+			s.plugin(t, "", "stop", s.name, id)
+		},
+	}
+	for nap, end := range ends {
+		end(fmt.Sprintf(daemon, nap))
+		if left := s.plugin(t, "", "run", s.name, "--", "sh", "-c", "pgrep -ax sleep | grep "+nap+" || true"); left != "" {
+			f.problems = append(f.problems, "a daemon outlived its command: "+left)
+		}
+	}
+	return f
+}
+
+// refuses is the part of case 40 that no command sees, because none runs: a policy that no node can enforce.
+func (c *cluster) refuses(t *testing.T) (f found) {
+	t.Helper()
+	c.kubectl(t, c.manifest("refused", "{minLandlockABI: 64}", ""), "apply", "-f", "-")
+	c.kubectl(t, "", "wait", "--for=condition=SandboxEnforced=False", "xs/refused", "--timeout=100s")
+	_, err := output(t, "", filepath.Join(c.bin, "kubectl-execsession"), "run", "--kubeconfig", c.kubeconfig, "--namespace", c.namespace,
+		"--wait-timeout", "5s", "refused", "--", "true")
+	if err == nil || !strings.Contains(err.Error(), "minLandlockABI") {
+		f.problems = append(f.problems, fmt.Sprintf("a command of a profile that cannot be enforced gave %v", err))
+	}
+	return f
 }
 
 // compareUsers makes the cases of the default profile again in a pod without a user namespace of its own, and compares line by line.

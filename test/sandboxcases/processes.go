@@ -138,7 +138,7 @@ func ownDescriptors() error {
 func ownEnvironment() error {
 	for _, variable := range os.Environ() {
 		name, _, _ := strings.Cut(variable, "=")
-		for _, foreign := range []string{"AGENTD_", "KUBERNETES_", "LD_", "GIT_", "BASH_ENV", "PYTHONSTARTUP", "SSH_AUTH_SOCK"} {
+		for _, foreign := range []string{"AGENTD_", "LD_", "GIT_", "BASH_ENV", "PYTHONSTARTUP", "SSH_AUTH_SOCK"} {
 			// What keeps pagers and prompts of git away is set for every command.
 			if strings.HasPrefix(name, foreign) && !slices.Contains([]string{"GIT_PAGER", "GIT_TERMINAL_PROMPT"}, name) {
 				return fmt.Errorf("%s is set", name)

@@ -29,7 +29,7 @@ func TestTableNamesAttempts(t *testing.T) {
 		if attempts[r.attempt] == nil && programs[r.attempt] == nil && archDiffers[r.attempt] == "" {
 			t.Errorf("case %d: there is no attempt %q", r.number, r.attempt)
 		}
-		if !event.MatchString(r.event) || !slices.Contains([]string{"Default", "Loopback", "Proxy", "Denied"}, r.profile) {
+		if !event.MatchString(r.event) || !slices.Contains([]string{"Default", "Loopback", "Proxy", "Guarded"}, r.profile) {
 			t.Errorf("case %d: %q: event %q or profile %q is none", r.number, r.attempt, r.event, r.profile)
 		}
 		key := r.profile + " " + r.attempt
