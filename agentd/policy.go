@@ -217,11 +217,15 @@ func closeLauncher(s *policyState) {
 func (p *policy) settings(s *policyState) unifiedexec.Settings {
 	settings := p.base
 	settings.Start = p.gate(s)
+	set := proxyEnvironment(s.proxy, s.policy.Environment.Set)
+	if settings.Home != "" { // a pod's; on somebody's machine git asks with reason whose a folder is
+		set = gitEnvironment(settings.Workdir, set)
+	}
 	settings.Environment = unifiedexec.EnvironmentPolicy{
 		Inherit:     unifiedexec.Inherit(s.policy.Environment.Inherit),
 		KeepSecrets: !s.policy.Environment.SecretExcludes,
 		Exclude:     s.policy.Environment.Exclude,
-		Set:         proxyEnvironment(s.proxy, s.policy.Environment.Set),
+		Set:         set,
 		IncludeOnly: s.policy.Environment.IncludeOnly,
 	}
 	settings.Shell = unifiedexec.ShellSettings{

@@ -171,10 +171,10 @@ func (s session) daemonsEnd(t *testing.T) (f found) {
 	return f
 }
 
-// refuses is the part of case 40 that no command sees, because none runs: a policy that no node can enforce.
+// refuses is the part of case 40 that no command sees, because none runs: a policy that this node cannot enforce.
 func (c *cluster) refuses(t *testing.T) (f found) {
 	t.Helper()
-	c.kubectl(t, c.manifest("refused", "{minLandlockABI: 64}", ""), "apply", "-f", "-")
+	c.kubectl(t, c.manifest("refused", "{minLandlockABI: 11}", ""), "apply", "-f", "-")
 	c.kubectl(t, "", "wait", "--for=condition=SandboxEnforced=False", "xs/refused", "--timeout=100s")
 	_, err := output(t, "", filepath.Join(c.bin, "kubectl-execsession"), "run", "--kubeconfig", c.kubeconfig, "--namespace", c.namespace,
 		"--wait-timeout", "5s", "refused", "--", "true")

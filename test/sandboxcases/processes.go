@@ -139,8 +139,8 @@ func ownEnvironment() error {
 	for _, variable := range os.Environ() {
 		name, _, _ := strings.Cut(variable, "=")
 		for _, foreign := range []string{"AGENTD_", "LD_", "GIT_", "BASH_ENV", "PYTHONSTARTUP", "SSH_AUTH_SOCK"} {
-			// What keeps pagers and prompts of git away is set for every command.
-			if strings.HasPrefix(name, foreign) && !slices.Contains([]string{"GIT_PAGER", "GIT_TERMINAL_PROMPT"}, name) {
+			// What keeps pagers and prompts of git away, and whose the workspace is, agentd sets for every command.
+			if strings.HasPrefix(name, foreign) && !slices.Contains([]string{"GIT_PAGER", "GIT_TERMINAL_PROMPT"}, name) && !strings.HasPrefix(name, "GIT_CONFIG_") {
 				return fmt.Errorf("%s is set", name)
 			}
 		}
