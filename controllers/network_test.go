@@ -148,6 +148,33 @@ func TestNetworkPolicyIsPutRight(t *testing.T) {
 	}
 }
 
+// TestPolicyThatNobodyKnows: an operator that starts finds a pod without its policy and without a profile to tell which
+// it was. One that is there stays as it is.
+func TestPolicyThatNobodyKnows(t *testing.T) {
+	b := newBench(t)
+	p := b.profile()
+	b.setNetwork(p, v1alpha1.ProfileNetwork{Mode: "Open"})
+	stop := b.operator()
+	gone, stays := b.session("gone"), b.session("stays")
+	b.ready(gone)
+	b.ready(stays)
+	kept := b.fence(stays)
+	stop()
+	b.must(b.Delete(t.Context(), p))
+	b.must(b.Delete(t.Context(), b.fence(gone)))
+	b.operator()
+	b.fenced(gone, "the pod should be closed", func(p *networkingv1.NetworkPolicy) bool {
+		return len(p.Spec.Egress) == 0 && len(p.Spec.PolicyTypes) == 2
+	})
+	b.has(stays, v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonProfileNotFound)
+	if found := b.fence(stays); found.ResourceVersion != kept.ResourceVersion {
+		t.Errorf("the policy of a session that nothing happened to was written: %+v", found.Spec)
+	}
+	if b.hasEvent(gone, v1alpha1.ReasonPolicyRestored, "network policy") {
+		t.Error("it was not restored: nobody knows what it was")
+	}
+}
+
 func TestForeignNetworkPolicyIsLeftAlone(t *testing.T) {
 	b := newBench(t)
 	b.profile()
