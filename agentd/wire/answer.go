@@ -39,14 +39,14 @@ func (c AnswerCodec) Unmarshal(data mem.BufferSlice, v any) error {
 		return c.CodecV2.Unmarshal(data, v)
 	}
 	answer.Free()
-	answer.AttachResponse.Reset()
+	answer.Reset()
 	// A message that came in one piece is only referred to.
 	answer.memory = data.MaterializeToBuffer(mem.DefaultBufferPool())
 	if answer.takeOutput(answer.memory.ReadOnlyData()) {
 		return nil
 	}
 	answer.Free()
-	answer.AttachResponse.Reset()
+	answer.Reset()
 	return c.CodecV2.Unmarshal(data, &answer.AttachResponse)
 }
 
@@ -101,7 +101,7 @@ func (o *Output) take(message []byte) bool {
 			o.Offset = value
 		case number == 2 && kind == protowire.VarintType:
 			value, n = protowire.ConsumeVarint(message)
-			o.Stream = Stream(value) //nolint:gosec // as the generated code: an enum is 32 bits of it
+			o.Stream = Stream(value)
 		case number == 3 && kind == protowire.BytesType:
 			o.Data, n = protowire.ConsumeBytes(message)
 		default:

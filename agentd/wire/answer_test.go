@@ -12,19 +12,17 @@ import (
 	"execsession.dev/agentd/wire"
 )
 
-func taken(n uint64) *uint64 { return &n }
-
 func TestAnswers(t *testing.T) {
 	output := func(data string) *wire.AttachResponse_Output {
 		return &wire.AttachResponse_Output{Output: &wire.Output{Offset: 7, Stream: wire.Stream_STREAM_STDERR, Data: []byte(data)}}
 	}
 	answers := []*wire.AttachResponse{
-		{Message: &wire.AttachResponse_Process{Process: &wire.Process{Id: 1234}}, InputTaken: taken(3)},
+		{Message: &wire.AttachResponse_Process{Process: &wire.Process{Id: 1234}}, InputTaken: new(uint64(3))},
 		{Message: output("some")},
-		{Message: output("more"), InputTaken: taken(1 << 40), InputClosed: true},
+		{Message: output("more"), InputTaken: new(uint64(1 << 40)), InputClosed: true},
 		{Message: output(string(bytes.Repeat([]byte("x"), 20000)))},
 		{Message: &wire.AttachResponse_Output{Output: &wire.Output{}}},
-		{InputTaken: taken(5)},
+		{InputTaken: new(uint64(5))},
 		{Message: &wire.AttachResponse_Gap{Gap: &wire.Gap{From: 1, To: 2}}},
 		{},
 		{Message: output("last")},
@@ -55,7 +53,7 @@ func TestAnswers(t *testing.T) {
 // FuzzAnswer holds that an answer is what protobuf's own code makes of the same bytes.
 func FuzzAnswer(f *testing.F) {
 	for _, m := range []*wire.AttachResponse{
-		{Message: &wire.AttachResponse_Output{Output: &wire.Output{Offset: 1, Data: []byte("x")}}, InputTaken: taken(1)},
+		{Message: &wire.AttachResponse_Output{Output: &wire.Output{Offset: 1, Data: []byte("x")}}, InputTaken: new(uint64(1))},
 		{Message: &wire.AttachResponse_Gap{Gap: &wire.Gap{To: 1}}, InputClosed: true},
 	} {
 		data, err := proto.Marshal(m)
