@@ -64,8 +64,8 @@ func (s scene) at(rel string) string { return filepath.Join(s.base, rel) }
 
 // plainReal is where a path leads, found by other means than the compiler's.
 func plainReal(path string) string {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		return real
+	if place, err := filepath.EvalSymlinks(path); err == nil {
+		return place
 	}
 	if target, err := os.Readlink(path); err == nil && filepath.Base(target) != filepath.Base(path) {
 		return plainReal(filepath.Join(filepath.Dir(path), target))
@@ -159,8 +159,8 @@ func (j fileJudge) mayWrite(path string) bool {
 	case WorkspaceWrite:
 		roots := slices.Concat([]string{j.layout.Workspace}, j.layout.Writable, files.WritableRoots)
 		return slices.ContainsFunc(roots, func(root string) bool {
-			real, err := filepath.EvalSymlinks(root)
-			return err == nil && real == root && below(path, root)
+			place, err := filepath.EvalSymlinks(root)
+			return err == nil && place == root && below(path, root)
 		})
 	default:
 		return false
