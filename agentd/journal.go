@@ -325,20 +325,32 @@ func (j *journal) giveUp() {
 	}
 	j.stalled = true
 	j.stale = true
+	err := fmt.Errorf("the journal's disk took nothing for %s", j.limits.patience)
+	first := j.noteLocked(0, err)
 	j.busy.releaseLocked()
 	j.next.releaseLocked()
 	j.mu.Unlock()
 	signal(j.work)
-	j.trouble(0, fmt.Errorf("the journal's disk took nothing for %s", j.limits.patience))
+	j.tell(first, err)
 }
 
 // trouble counts records that are lost, and says why.
 func (j *journal) trouble(records uint64, err error) {
 	j.mu.Lock()
-	j.lost += records
-	first := j.problem != err.Error()
-	j.problem = err.Error()
+	first := j.noteLocked(records, err)
 	j.mu.Unlock()
+	j.tell(first, err)
+}
+
+// noteLocked is true if the trouble is another than the last.
+func (j *journal) noteLocked(records uint64, err error) (first bool) {
+	j.lost += records
+	first = j.problem != err.Error()
+	j.problem = err.Error()
+	return first
+}
+
+func (j *journal) tell(first bool, err error) {
 	if first {
 		j.log.Warn("the journal has trouble: after a kill of agentd, some commands may not be told", "err", err)
 		j.onTrouble()
