@@ -149,7 +149,7 @@ func TestPackagesBecomeALayer(t *testing.T) {
 		"DEBIAN/control": "Package: x\nVersion: 1\nArchitecture: all\nMaintainer: x <x@example.com>\nDescription: x\n",
 		"bin/x":          "program", "usr/share/doc/x/README": "words", "usr/lib/postgresql/15/bin/initdb": "program",
 	} {
-		if err := os.WriteFile(filepath.Join(root, name), []byte(content), 0o755); err != nil { //nolint:gosec // programs
+		if err := os.WriteFile(filepath.Join(root, name), []byte(content), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -64,7 +64,7 @@ func tools(ctx context.Context) (string, error) {
 	if _, err := os.Stat(archive); err == nil {
 		return archive, nil
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as the rest of the cache
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
 	// Made beside the target and renamed, so that neither an interrupted run nor one beside this leaves half of it.

@@ -15,7 +15,7 @@ const x32 = 0x40000000
 var archAttempts = map[string]func() error{
 	"x32 getpid": calling(x32 + 39),
 	"int 0x80": inWorkFolder(func(path string) error {
-		if err := os.WriteFile(path, int80Program(), 0o700); err != nil { //nolint:gosec // it is to be run
+		if err := os.WriteFile(path, int80Program(), 0o700); err != nil {
 			return err
 		}
 		return syscall.Exec(path, []string{path}, nil)

@@ -195,7 +195,7 @@ func secretInCommandLine() error {
 		return err
 	}
 	for _, path := range paths {
-		line, err := os.ReadFile(path) //nolint:gosec // every process's
+		line, err := os.ReadFile(path)
 		if err != nil {
 			continue // it has ended
 		}
@@ -218,11 +218,11 @@ func payload(dir string) (script string, met func() error, err error) {
 	left := filepath.Join(dir, "met")
 	script = filepath.Join(dir, "payload")
 	text := fmt.Sprintf("#!/bin/sh\n%s='create outside' %s >%s\n", attemptVariable, self, left)
-	if err := os.WriteFile(script, []byte(text), 0o700); err != nil { //nolint:gosec // it is to be run
+	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
 		return "", nil, err
 	}
 	return script, func() error {
-		said, err := os.ReadFile(left) //nolint:gosec // written by the payload
+		said, err := os.ReadFile(left)
 		switch {
 		case err != nil:
 			return fmt.Errorf("the payload did not run: %w", err)
@@ -307,7 +307,7 @@ func gitElsewhere() error {
 // giveCapabilities tries what setcap does.
 func giveCapabilities() error {
 	return inWorkFolder(func(path string) error {
-		if err := os.WriteFile(path, nil, 0o700); err != nil { //nolint:gosec // programs are executable
+		if err := os.WriteFile(path, nil, 0o700); err != nil {
 			return err
 		}
 		version2 := append([]byte{1, 0, 0, 2}, bytes.Repeat([]byte{0xff}, 16)...)

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -16,8 +17,6 @@ import (
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
-
-	"os"
 )
 
 // The filter of a container runtime, made from its profile as libseccomp would: what rules allow, and an error for the rest.
@@ -78,8 +77,14 @@ func runtimeDefault(t *testing.T) profile {
 // numbers are the system calls' of this processor, by name.
 func numbers(t *testing.T) map[string]uint32 {
 	t.Helper()
-	dir := must2(t)(exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "golang.org/x/sys").Output())
-	text := must2(t)(os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "unix", "zsysnum_linux_"+runtime.GOARCH+".go")))
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "golang.org/x/sys").Output()
+	if err != nil {
+		t.Fatalf("finding the numbers of system calls: %v", err)
+	}
+	text, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "unix", "zsysnum_linux_"+runtime.GOARCH+".go"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	found := map[string]uint32{}
 	for _, match := range regexp.MustCompile(`(?m)^\tSYS_([A-Z0-9_]+)\s+= (\d+)$`).FindAllSubmatch(text, -1) {
 		number, err := strconv.ParseUint(string(match[2]), 10, 32)
@@ -89,16 +94,6 @@ func numbers(t *testing.T) map[string]uint32 {
 		found[strings.ToLower(string(match[1]))] = uint32(number)
 	}
 	return found
-}
-
-func must2(t *testing.T) func(data []byte, err error) []byte {
-	return func(data []byte, err error) []byte {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return data
-	}
 }
 
 // compile turns the profile into a program of the kernel. Calls of a foreign architecture and of x32 pass: the runtime
@@ -189,7 +184,7 @@ func guarded(number uint32, test []bpf.Instruction, verdict uint32) []bpf.Instru
 	rule = append(rule, bpf.RetConstant{Val: verdict})
 	for i, instruction := range rule {
 		if jump, ok := instruction.(bpf.JumpIf); ok {
-			jump.SkipFalse = uint8(len(rule) - i - 1) //nolint:gosec // a rule has six arguments at most
+			jump.SkipFalse = uint8(len(rule) - i - 1)
 			rule[i] = jump
 		}
 	}

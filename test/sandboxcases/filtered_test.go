@@ -180,7 +180,7 @@ func mountOver(at func(string) string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(os.WriteFile(at(workspaceBinary), program, 0o755), os.Chmod(at(workspaceBinary), 0o755)); err != nil { //nolint:gosec // it is to be run
+	if err := errors.Join(os.WriteFile(at(workspaceBinary), program, 0o755), os.Chmod(at(workspaceBinary), 0o755)); err != nil {
 		return err
 	}
 	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
@@ -216,7 +216,7 @@ func giveUp(filter []byte) error {
 		return fmt.Errorf("becoming a user: %w", err)
 	}
 	const instruction = 8
-	program := unix.SockFprog{Len: uint16(len(filter) / instruction), Filter: (*unix.SockFilter)(unsafe.Pointer(&filter[0]))} //nolint:gosec // below 4096
+	program := unix.SockFprog{Len: uint16(len(filter) / instruction), Filter: (*unix.SockFilter)(unsafe.Pointer(&filter[0]))}
 	if _, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&program))); errno != 0 {
 		return fmt.Errorf("installing the filter: %w", errno)
 	}
@@ -256,10 +256,14 @@ func newFilteredPod(t *testing.T) filteredPod {
 	for name, pkg := range map[string]string{
 		"agentd": "execsession.dev/cmd/agentd", "kubectl-execsession": "execsession.dev/cmd/kubectl-execsession", "sandboxcases": "execsession.dev/test/sandboxcases",
 	} {
-		write(name, must2(t)(os.ReadFile(build(t, pkg))))
+		program, err := os.ReadFile(build(t, pkg))
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(name, program)
 	}
 	var said strings.Builder
-	cmd := exec.Command("/proc/self/exe") //nolint:noctx // ended below
+	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), folderVariable+"="+folder)
 	cmd.Stdout, cmd.Stderr = io.Discard, &said
 	cmd.SysProcAttr = &syscall.SysProcAttr{

@@ -31,20 +31,23 @@ type result struct {
 }
 
 func main() {
+	var err error
 	if name := os.Getenv(attemptVariable); name != "" {
-		os.Exit(makeOne(name))
+		err = makeOne(name)
+	} else {
+		err = run(os.Args[1:])
 	}
-	if err := run(os.Args[1:]); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "sandboxcases:", err)
-		os.Exit(1)
+		os.Exit(1) //nolint:forbidigo // this is a program's main
 	}
 }
 
 func run(args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == "list":
-		fmt.Print(table)
-		return nil
+		_, err := os.Stdout.WriteString(table)
+		return err
 	case len(args) == 3 && args[0] == "run":
 		return runCase(args[1], args[2])
 	}
@@ -130,11 +133,10 @@ func ended(err error) string {
 }
 
 // makeOne makes one attempt and says what it met.
-func makeOne(name string) int {
+func makeOne(name string) error {
 	attempt := attempts[name]
 	if attempt == nil {
-		fmt.Printf("no attempt %q", name)
-		return 1
+		return fmt.Errorf("there is no attempt %q", name)
 	}
 	r := result{Attempt: name, Outcome: "ok"}
 	if err := attempt(); err != nil {
@@ -143,8 +145,5 @@ func makeOne(name string) int {
 			r.Outcome = unix.ErrnoName(errno)
 		}
 	}
-	if err := json.NewEncoder(os.Stdout).Encode(r); err != nil {
-		return 1
-	}
-	return 0
+	return json.NewEncoder(os.Stdout).Encode(r)
 }

@@ -120,7 +120,7 @@ func serve() error {
 	if !ok {
 		return fmt.Errorf("it is bound to %v", name)
 	}
-	if err := connect(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(bound.Port))); err != nil { //nolint:gosec // a port
+	if err := connect(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(bound.Port))); err != nil {
 		return err
 	}
 	accepted, _, err := unix.Accept4(server, unix.SOCK_CLOEXEC)
