@@ -19,7 +19,7 @@ import (
 
 var (
 	pageRow = regexp.MustCompile(`(?m)^\| (\d+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$`)
-	heldBy  = regexp.MustCompile(`^([a-z/]+)\.((?:Test|Fuzz)[A-Za-z]+)$`)
+	heldBy  = regexp.MustCompile(`^([a-z0-9/]+)\.((?:Test|Fuzz)[A-Za-z]+)$`)
 	event   = regexp.MustCompile(`^(?:-|I|R|E (?:egress/|[a-z-]+/[a-z0-9_]+))$`)
 )
 
