@@ -65,7 +65,7 @@ func belowEnvironment(part string, above []string) []string {
 
 // belowMain runs on the main thread, which the goroutine is locked to: the filters are its, and stay when it becomes another program.
 func belowMain() int {
-	for _, name := range strings.Split(os.Getenv("BELOW"), ",") {
+	for name := range strings.SplitSeq(os.Getenv("BELOW"), ",") {
 		install, known := emulations[name]
 		if !known {
 			fmt.Fprintf(os.Stderr, "no emulation %q\n", name)
