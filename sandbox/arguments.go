@@ -68,10 +68,10 @@ var internetProtocolNames = map[uint64]string{
 }
 
 var requestNames = map[uint64]string{
-	tiocsti: "TIOCSTI", tioclinux: "TIOCLINUX", tiocsetd: "TIOCSETD", fioSetOwner: "FIOSETOWN", siocSetPgrp: "SIOCSPGRP",
+	tiocsti: "TIOCSTI", tioclinux: "TIOCLINUX", tiocsetd: "TIOCSETD", fioSetOwner: "FIOSETOWN", siocSetPgrp: "SIOCSPGRP", fioAsync: "FIOASYNC",
 }
 
-var commandNames = map[uint64]string{fSetOwner: "F_SETOWN", fSetOwnerEx: "F_SETOWN_EX"}
+var commandNames = map[uint64]string{fSetFlags: "F_SETFL", fSetOwner: "F_SETOWN", fSetOwnerEx: "F_SETOWN_EX"}
 
 // named looks the low half up, which is what the kernel reads.
 func named(names map[uint64]string, value uint64) string {

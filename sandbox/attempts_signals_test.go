@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -13,6 +14,51 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+func init() {
+	maps.Copy(expected, map[string]string{
+		"signal another command":                     "EPERM",
+		"look for another command":                   "EPERM",
+		"signal another command's group":             "EPERM",
+		"signal another command's thread":            "EPERM",
+		"signal another command's tid":               "EPERM",
+		"queue a signal to another command":          "EPERM",
+		"signal another command by pidfd":            "EPERM",
+		"signal the agent by the number of a thread": "EPERM",
+		"preempt the agent":                          "EPERM",
+		"signal a child":                             "",
+		"signal a child by pidfd":                    "",
+		"queue a signal to a child":                  "",
+		"queue a signal in the kernel's name":        "EPERM",
+		"signal a child's group":                     "",
+		"signal a child in its own session":          "",
+		"signal everything while it has a child":     "",
+		"signal a child's thread":                    "",
+		"signal that does not exist":                 "EINVAL",
+		"signal a child that is gone":                "ESRCH",
+		"pidfd that does not exist":                  "EBADF",
+		"pidfd that is none":                         "EBADF",
+		"signal its own group":                       "",
+		"signal its own group by number":             "",
+		"catch its own signal":                       "",
+		"catch a queued signal":                      "",
+		"catch its own SIGIO":                        "",
+		"signal a thread of its own":                 "",
+		"signal a thread of its own by tkill":        "",
+		"own a socket by FIOSETOWN":                  "",
+		"own a socket by SIOCSPGRP":                  "",
+		"own a socket by F_SETOWNEX":                 "",
+		"SIGIO of a program with one thread":         "",
+		"SIGIO by FIOASYNC":                          "",
+		"SIGIO from a terminal":                      "",
+		"SIGIO from a terminal by FIOASYNC":          "",
+		"SIGIO from a descriptor that is not":        "EBADF",
+		"disown a socket":                            "",
+		"timeout of a command":                       "",
+		"jobs of a shell":                            "",
+		"kill 0 of a shell":                          "",
+	})
+}
 
 // signalAttempts are what a command does with its own processes, which has to work, and what it tries with those of another command.
 var signalAttempts = map[string]func(actor) error{
@@ -86,6 +132,13 @@ var signalAttempts = map[string]func(actor) error{
 		return ownSocket(func(fd int) error { return unix.IoctlSetPointerInt(fd, siocSetPgrp, os.Getpid()) })
 	},
 	"own a socket by F_SETOWNEX": func(actor) error { return ownSocket(setOwnerEx) },
+	"SIGIO of a program with one thread": perl(`socketpair(S, T, 1, 1, 0) or exit 99;
+		fcntl(S, 8, $$+0) or exit $!+0; fcntl(S, 4, 0x2000) or exit $!+0; syswrite(T, "x"); sleep 600; exit 98`),
+	"SIGIO by FIOASYNC": perl(`socketpair(S, T, 1, 1, 0) or exit 99;
+		fcntl(S, 8, $$+0) or exit $!+0; $on = pack("i", 1); ioctl(S, 0x5452, $on) or exit $!+0; syswrite(T, "x"); sleep 600; exit 98`),
+	"SIGIO from a terminal":               perl(`open(T, "+<", "/dev/ptmx") or exit 99; fcntl(T, 4, 0x2002) or exit $!+0; exit 0`),
+	"SIGIO from a terminal by FIOASYNC":   perl(`open(T, "+<", "/dev/ptmx") or exit 99; $on = pack("i", 1); ioctl(T, 0x5452, $on) or exit $!+0; exit 0`),
+	"SIGIO from a descriptor that is not": func(actor) error { return call(unix.SYS_FCNTL, 250, fSetFlags, oAsync) },
 	"disown a socket": func(actor) error {
 		return ownSocket(func(fd int) error { return call(unix.SYS_FCNTL, uintptr(fd), fSetOwner, 0) })
 	},
@@ -191,6 +244,21 @@ func ownSocket(f func(fd int) error) error {
 		return err
 	}
 	return f(pair[0])
+}
+
+// perl is a program with one thread, which ends with the errno that it met, or by SIGIO.
+func perl(program string) func(actor) error {
+	return func(actor) error {
+		err := exec.Command("perl", "-e", program).Run()
+		ended, ok := errors.AsType[*exec.ExitError](err)
+		switch {
+		case !ok:
+			return err
+		case ended.Sys().(syscall.WaitStatus).Signal() == unix.SIGIO:
+			return nil
+		}
+		return syscall.Errno(ended.ExitCode())
+	}
 }
 
 func setOwnerEx(fd int) error {

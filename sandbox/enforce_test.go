@@ -97,63 +97,26 @@ var expected = map[string]string{
 	"signal by SIGIO":               "", // and the agent gets nothing
 	"signal itself":                 "",
 	"signal everything at once":     "", // and the agent gets nothing
-
-	"signal another command":                     "EPERM",
-	"look for another command":                   "EPERM",
-	"signal another command's group":             "EPERM",
-	"signal another command's thread":            "EPERM",
-	"signal another command's tid":               "EPERM",
-	"queue a signal to another command":          "EPERM",
-	"signal another command by pidfd":            "EPERM",
-	"signal the agent by the number of a thread": "EPERM",
-	"preempt the agent":                          "EPERM",
-	"signal a child":                             "",
-	"signal a child by pidfd":                    "",
-	"queue a signal to a child":                  "",
-	"queue a signal in the kernel's name":        "EPERM",
-	"signal a child's group":                     "",
-	"signal a child in its own session":          "",
-	"signal everything while it has a child":     "",
-	"signal a child's thread":                    "",
-	"signal that does not exist":                 "EINVAL",
-	"signal a child that is gone":                "ESRCH",
-	"pidfd that does not exist":                  "EBADF",
-	"pidfd that is none":                         "EBADF",
-	"signal its own group":                       "",
-	"signal its own group by number":             "",
-	"catch its own signal":                       "",
-	"catch a queued signal":                      "",
-	"catch its own SIGIO":                        "",
-	"signal a thread of its own":                 "",
-	"signal a thread of its own by tkill":        "",
-	"own a socket by FIOSETOWN":                  "",
-	"own a socket by SIOCSPGRP":                  "",
-	"own a socket by F_SETOWNEX":                 "",
-	"disown a socket":                            "",
-	"timeout of a command":                       "",
-	"jobs of a shell":                            "",
-	"kill 0 of a shell":                          "",
-
-	"prlimit of the agent":        "EPERM",
-	"prlimit of itself":           "",
-	"prlimit of self, high word":  "",
-	"lower its mark":              "EPERM",
-	"lower its mark, high word":   "EPERM",
-	"lower its mark by setrlimit": "EPERM",
-	"read its mark":               "",
-	"read its mark by getrlimit":  "",
-	"affinity of the agent":       "EPERM",
-	"affinity with a high word":   "EPERM",
-	"affinity of itself":          "",
-	"scheduler of the agent":      "EPERM",
-	"parameters of the agent":     "EPERM",
-	"nice of the agent":           "EPERM",
-	"nice of the agent's group":   "EPERM",
-	"nice of the user":            "EPERM",
-	"nice of itself":              "",
-	"I/O priority of the agent":   "EPERM",
-	"I/O priority of the user":    "EPERM",
-	"I/O priority of itself":      "",
+	"prlimit of the agent":          "EPERM",
+	"prlimit of itself":             "",
+	"prlimit of self, high word":    "",
+	"lower its mark":                "EPERM",
+	"lower its mark, high word":     "EPERM",
+	"lower its mark by setrlimit":   "EPERM",
+	"read its mark":                 "",
+	"read its mark by getrlimit":    "",
+	"affinity of the agent":         "EPERM",
+	"affinity with a high word":     "EPERM",
+	"affinity of itself":            "",
+	"scheduler of the agent":        "EPERM",
+	"parameters of the agent":       "EPERM",
+	"nice of the agent":             "EPERM",
+	"nice of the agent's group":     "EPERM",
+	"nice of the user":              "EPERM",
+	"nice of itself":                "",
+	"I/O priority of the agent":     "EPERM",
+	"I/O priority of the user":      "EPERM",
+	"I/O priority of itself":        "",
 
 	"unshare a user namespace":  "EPERM",
 	"unshare a mount namespace": "EPERM",
@@ -394,6 +357,9 @@ var observedRules = map[string]string{
 	"fast open": "fast-open", "fast open by option": "fast-open",
 }
 
+// attemptPrograms are the programs that attempts run in.
+var attemptPrograms = []string{"sandbox.test", "perl"}
+
 // compareDenials: a denial exists exactly if the filter refused, and it says what happened.
 func compareDenials(t *testing.T, reason string, want map[string]string, answer agentAnswer) {
 	t.Helper()
@@ -420,7 +386,7 @@ func compareDenialsBy(t *testing.T, reason string, want, rules map[string]string
 		}
 		d := got.Denials[0]
 		errnoName := unix.ErrnoName(d.Errno)
-		if d.Rule != rule || errnoName != text || d.Count != 1 || d.PID <= 1 || filepath.Base(d.Program) != "sandbox.test" || d.First.IsZero() {
+		if d.Rule != rule || errnoName != text || d.Count != 1 || d.PID <= 1 || !slices.Contains(attemptPrograms, filepath.Base(d.Program)) || d.First.IsZero() {
 			t.Errorf("%s: %s: got the denial %+v (%s), want one by %q with %s", reason, name, d, errnoName, rule, text)
 		}
 	}

@@ -19,6 +19,11 @@ const (
 
 	rlimitLocks = 10
 
+	cloneFiles  = 0x00000400
+	cloneThread = 0x00010000
+	fSetFlags   = 4
+	oAsync      = 0x2000
+	fioAsync    = 0x5452
 	fSetOwner   = 8
 	fSetOwnerEx = 15
 	fioSetOwner = 0x8901
@@ -188,11 +193,16 @@ func scopeRules(agent int) []rule {
 			calls: []string{"kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"},
 			then:  askOwner,
 		},
-		// The owner of a descriptor gets a signal, of any number, when something happens to it. Only this call has its process in a register.
+		// The owner of a descriptor gets a signal, of any number, when something happens to it. Only this call has its process in a register;
+		// and a terminal that has none gets its foreground group for one as soon as signals are asked for.
 		{id: ruleSignals, calls: []string{"fcntl"}, when: []test{argIs(1, fSetOwner), argNot(2, 0)}, then: askOwner},
 		{id: ruleSignals, calls: []string{"fcntl"}, when: []test{argIs(1, fSetOwnerEx)}, then: refuse(eperm)},
 		{id: ruleSignals, calls: []string{"ioctl"}, when: []test{argIs(1, fioSetOwner)}, then: refuse(eperm)},
 		{id: ruleSignals, calls: []string{"ioctl"}, when: []test{argIs(1, siocSetPgrp)}, then: refuse(eperm)},
+		{id: ruleSignals, calls: []string{"fcntl"}, when: []test{argIs(1, fSetFlags), anyBit(2, oAsync)}, then: askOwner},
+		{id: ruleSignals, calls: []string{"ioctl"}, when: []test{argIs(1, fioAsync)}, then: askOwner},
+		// The descriptors of a process with one thread do not change while it waits, because nobody else has them.
+		{id: ruleSignals, calls: []string{"clone"}, when: []test{bitsAre(0, cloneThread, 0), anyBit(0, cloneFiles)}, then: refuse(eperm)},
 		{
 			// A socket for datagrams sends each to another address, which sendmsg has in memory; the kernel takes raw
 			// ones for the same. The two types that are left have to connect first.

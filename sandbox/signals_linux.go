@@ -60,9 +60,13 @@ func (s *supervisor) judgeSignal(listener int, asked *notification, by rule) {
 	case "pidfd_send_signal":
 		c.descriptor(first, second)
 	case "fcntl":
+		if second == fSetFlags {
+			c.asynchronous(first)
+			return
+		}
 		c.ownOnly(int(int32(asked.args[2])))
-	default:
-		c.end(errStranger)
+	default: // ioctl
+		c.asynchronous(first)
 	}
 }
 
@@ -94,6 +98,22 @@ func (c signalCall) carryOut(signal int, deliver func() error) {
 		}
 	default:
 		c.end(deliver())
+	}
+}
+
+// asynchronous is for signals when a descriptor is ready. Of sockets and pipes they go to an owner that was set, see ownOnly, and
+// else to nobody; of a terminal to its foreground group, which may be another command's. The look at the
+// descriptor holds if the caller has one thread, because nobody else can put another in its place.
+func (c signalCall) asynchronous(fd int) {
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", c.asked.thread))
+	place, linkErr := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", c.asked.thread, fd))
+	switch {
+	case errors.Is(linkErr, fs.ErrNotExist):
+		c.end(unix.EBADF)
+	case err == nil && len(threads) == 1 && (strings.HasPrefix(place, "socket:") || strings.HasPrefix(place, "pipe:")):
+		c.goOn()
+	default:
+		c.end(errStranger)
 	}
 }
 
