@@ -22,6 +22,8 @@ import (
 
 	"execsession.dev/agentd/config"
 	"execsession.dev/agentd/ledger"
+	"execsession.dev/sandbox"
+	"execsession.dev/sandbox/egress"
 )
 
 // The filtered pod is one of this machine's own namespaces, with a pod's folders beside this machine's programs. Its process
@@ -54,6 +56,9 @@ func becomePod(folder string) error {
 	if err := makeRoot(folder, files); err != nil {
 		return err
 	}
+	if err := raiseLoopback(); err != nil {
+		return fmt.Errorf("raising the loopback device: %w", err)
+	}
 	// A socket as a pod's agent has it, so that there is something to connect to.
 	socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
@@ -69,6 +74,21 @@ func becomePod(folder string) error {
 		"agentd", "serve", "--local", "--workspace=/workspace", "--socket=/execsession/socket/s", "--policy=/execsession/bin/policy.json",
 		"--ledger=/execsession/socket/ledger", "--stop-grace=1s",
 	}, []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/execsession/home", "TMPDIR=/tmp"})
+}
+
+// raiseLoopback makes the new network have what every network has.
+func raiseLoopback() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	request, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	request.SetUint16(unix.IFF_UP)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request)
 }
 
 // makeRoot puts together a root in a tmpfs and moves into it.
@@ -228,7 +248,8 @@ type filteredPod struct {
 	pid int
 }
 
-func newFilteredPod(t *testing.T) filteredPod {
+// filteredFolder is what such pods are made of.
+func filteredFolder(t *testing.T) string {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root to make namespaces")
@@ -239,20 +260,7 @@ func newFilteredPod(t *testing.T) filteredPod {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
-	policy := config.DefaultPolicy()
-	policy.Sandbox.Filesystem.DeniedPaths = []string{agentConfig, agentJournal}
-	document, err := json.Marshal(policy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write := func(name string, content []byte) {
-		t.Helper()
-		if err := os.WriteFile(filepath.Join(folder, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("policy.json", document)
-	write("filter", compile(t, runtimeDefault(t)))
+	writeFile(t, filepath.Join(folder, "filter"), compile(t, runtimeDefault(t)))
 	for name, pkg := range map[string]string{
 		"agentd": "execsession.dev/cmd/agentd", "kubectl-execsession": "execsession.dev/cmd/kubectl-execsession", "sandboxcases": "execsession.dev/test/sandboxcases",
 	} {
@@ -260,8 +268,28 @@ func newFilteredPod(t *testing.T) filteredPod {
 		if err != nil {
 			t.Fatal(err)
 		}
-		write(name, program)
+		writeFile(t, filepath.Join(folder, name), program)
 	}
+	return folder
+}
+
+func writeFile(t *testing.T, name string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(name, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newFilteredPod(t *testing.T, folder string, network sandbox.Network) filteredPod {
+	t.Helper()
+	policy := config.DefaultPolicy()
+	policy.Sandbox.Network = network
+	policy.Sandbox.Filesystem.DeniedPaths = []string{agentConfig, agentJournal}
+	document, err := json.Marshal(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(folder, "policy.json"), document)
 	var said strings.Builder
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), folderVariable+"="+folder)
@@ -334,18 +362,29 @@ func (p filteredPod) records(t *testing.T) []ledger.Record {
 	return parseLedger(t, must(t, text, err))
 }
 
-// TestCasesUnderAFilter makes the cases of the default profile on this machine, under the filter that containerd gives a container:
-// they have to end as in a pod of the cluster, event for event.
+// TestCasesUnderAFilter makes the cases on this machine, under the filter that containerd gives a container: they have to end as in a
+// pod of the cluster, event for event. What a profile protects below the workspace takes a pod's mounts and is not asked here.
 func TestCasesUnderAFilter(t *testing.T) {
-	p := newFilteredPod(t)
-	result := try(t, p, "Default")
-	report(t, "under the emulated filter", result)
-	absent := 0
-	for _, line := range lines(result) {
-		if strings.HasSuffix(line, "|absent") {
-			t.Logf("skipped: this machine has no such program: %s", line)
-			absent++
+	folder := filteredFolder(t)
+	profiles := map[string]sandbox.Network{
+		"Default":  {Mode: sandbox.NoNetwork},
+		"Loopback": {Mode: sandbox.LoopbackNetwork},
+		"Proxy":    {Mode: sandbox.ProxyNetwork, Methods: string(egress.LimitedMethods)},
+	}
+	var results []map[int]found
+	for profile, network := range profiles {
+		results = append(results, try(t, newFilteredPod(t, folder, network), profile))
+	}
+	report(t, "under the emulated filter", results...)
+	all, absent := 0, 0
+	for _, result := range results {
+		for _, line := range lines(result) {
+			all++
+			if strings.HasSuffix(line, "|absent") {
+				t.Logf("skipped: this machine has no such program: %s", line)
+				absent++
+			}
 		}
 	}
-	t.Logf("%d lines, %d of programs that are not here", len(lines(result)), absent)
+	t.Logf("%d lines, %d of programs that are not here", all, absent)
 }

@@ -135,6 +135,11 @@ func TestCasesInPods(t *testing.T) {
 		s := c.start(t, strings.ToLower(profile), spec, "")
 		result := try(t, s, profile)
 		s.isAlive(t)
+		for _, line := range lines(result) {
+			if strings.HasSuffix(line, "|absent") {
+				t.Errorf("the image of tools lacks a program: %s", line)
+			}
+		}
 		if profile == "Default" {
 			compareUsers(t, c, s, result)
 			results = append(results, map[int]found{39: s.daemonsEnd(t)})
