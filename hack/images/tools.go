@@ -183,9 +183,9 @@ func addPackages(ctx context.Context, l *layer, packages []string) error {
 		}
 	}
 	l.dir("var/tmp", 0o1777)
-	if seen["usr/bin/mawk"] {
-		l.link("usr/bin/awk", "mawk")
-	}
+	// Choices among packages that do the same are made by scripts.
+	l.link("usr/bin/awk", "mawk")
+	l.link("usr/bin/nc", "nc.openbsd")
 	for _, name := range slices.Sorted(maps.Keys(seen)) {
 		// Debian's own are scripts that choose among versions of the server.
 		if match := serverProgram.FindStringSubmatch(name); match != nil {
