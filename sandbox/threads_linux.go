@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -59,6 +60,16 @@ func (t *threads) start(s start, supervised bool, c confine) started {
 	slots <- struct{}{}
 	defer func() { <-slots }()
 	next, last := t.take(supervised)
+	if (next == nil || last) && !reserve.has() {
+		// Go is not to be asked for a thread: nobody can be made to wait, and there is no start without one that waits.
+		if last {
+			t.fail(nil, supervised, syscall.EAGAIN)
+		}
+		if next == nil {
+			return started{listener: -1, err: syscall.EAGAIN}
+		}
+		last = false
+	}
 	if next != nil {
 		next <- s
 	} else {
@@ -105,7 +116,7 @@ func (t *threads) wantLocked(supervised bool) bool {
 // prepare makes a thread wait before the first start.
 func (t *threads) prepare(supervised bool, c confine) {
 	t.mu.Lock()
-	want := t.wantLocked(supervised)
+	want := reserve.has() && t.wantLocked(supervised)
 	t.mu.Unlock()
 	if want {
 		t.spawn(nil, supervised, c)
@@ -214,7 +225,16 @@ type threadReserve struct {
 	mu   sync.Mutex
 	size int
 	left atomic.Int64
+	// held keep room for the threads that a filling makes until the moment in which Go makes each.
+	held heldTasks
 }
+
+const (
+	// marginTasks is how much room beyond its own a filling wants to see.
+	marginTasks = 8
+	// longFilling leaves what is held enough time to make room for Go when a command has taken the rest.
+	longFilling = firstEnd - 5*time.Millisecond
+)
 
 // reserve is one for the whole process, as the store is.
 var reserve threadReserve
@@ -226,37 +246,65 @@ func ReserveThreads(n int) {
 	reserve.mu.Lock()
 	defer reserve.mu.Unlock()
 	reserve.size = n
-	reserve.fillLocked()
+	reserve.left.Store(int64(reserve.makeLocked(n, func() bool { return true })))
+}
+
+// low is when the reserve is filled again, and least what starts leave to the program itself.
+func (r *threadReserve) low() int64   { return int64(r.size) / 2 }
+func (r *threadReserve) least() int64 { return int64(r.size) / 4 }
+
+// has says that a start may use a thread.
+func (r *threadReserve) has() bool {
+	return r.size == 0 || r.left.Load() > r.least() || r.fill()
 }
 
 // used notes that a thread ends. Its own task is just about to be free, and a start has just worked: if ever there is
 // room for new threads, it is now.
 func (r *threadReserve) used() {
-	if r.left.Add(-1) > int64(r.size)/2 {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.left.Load() <= int64(r.size)/2 {
-		r.fillLocked()
+	if r.left.Add(-1) <= r.low() {
+		r.fill()
 	}
 }
 
-// fillLocked makes as many goroutines hold a thread each at the same moment; what they give back stays idle.
-func (r *threadReserve) fillLocked() {
-	var holding, done sync.WaitGroup
-	release := make(chan struct{})
-	holding.Add(r.size)
-	for range r.size {
+// fill says that the reserve is not low, or is no longer. Where no task is to be had it stays low.
+func (r *threadReserve) fill() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	left := int(max(r.left.Load(), 0))
+	if r.left.Load() > r.low() || r.size == 0 {
+		return true
+	}
+	if !r.held.hold(r.size - left + marginTasks) {
+		return false
+	}
+	defer r.held.release()
+	begun, made := time.Now(), 0
+	r.left.Store(int64(r.makeLocked(r.size, func() bool {
+		if made++; made <= left {
+			return true // Go has that one
+		}
+		r.held.releaseOne()
+		return time.Since(begun) < longFilling
+	})))
+	return r.left.Load() > r.least()
+}
+
+// makeLocked makes goroutines hold a thread each at the same moment, one after the other as long as more says so, and
+// returns how many; what they give back stays idle.
+func (r *threadReserve) makeLocked(n int, more func() bool) (made int) {
+	var done sync.WaitGroup
+	release, holding := make(chan struct{}), make(chan struct{})
+	for made < n && more() {
 		done.Go(func() {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
-			holding.Done()
+			holding <- struct{}{}
 			<-release
 		})
+		<-holding
+		made++
 	}
-	holding.Wait()
 	close(release)
 	done.Wait()
-	r.left.Store(int64(r.size))
+	return made
 }

@@ -59,15 +59,8 @@ func New(cfg Config) (*Engine, error) {
 		inherit: slices.Clone(cfg.Environ), stopGrace: cfg.StopGrace, drainGrace: cfg.DrainGrace,
 		onStart: cfg.OnStart, onExit: cfg.OnExit,
 		orphans: newOrphans(cfg.ReapOrphans), closed: make(chan struct{}),
-		waits: newWaits(), memoryEvents: cfg.MemoryEvents, oomScoreAdj: cfg.OOMScoreAdj,
+		waits: newWaits(), memoryEvents: memoryEventsFile(cfg.MemoryEvents), oomScoreAdj: cfg.OOMScoreAdj,
 		journal: cfg.Journal,
-	}
-	if e.memoryEvents == "" {
-		e.memoryEvents = memoryEvents
-	}
-	if _, err := os.Stat(e.memoryEvents); err != nil {
-		// An older hierarchy of groups: no start need look for it.
-		e.memoryEvents = ""
 	}
 	if e.oomScoreAdj < -1000 || e.oomScoreAdj > 1000 {
 		return nil, &FieldError{Field: "oomScoreAdj", Value: strconv.Itoa(e.oomScoreAdj), Problem: "must be from -1000 to 1000"}

@@ -2,13 +2,28 @@ package unifiedexec
 
 import (
 	"bytes"
+	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 )
 
-// memoryEvents is where a container finds the counters of its own memory group.
-const memoryEvents = "/sys/fs/cgroup/memory.events"
+// memoryEvents are where a container finds the counters of its own memory group, in the unified hierarchy and in the older one.
+var memoryEvents = []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"}
+
+// memoryEventsFile is the one that is there, "" if none is: then no start need look for it.
+func memoryEventsFile(given string) string {
+	candidates := memoryEvents
+	if given != "" {
+		candidates = []string{given}
+	}
+	for _, path := range candidates {
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	}
+	return ""
+}
 
 // oomKills counts the processes that the out-of-memory killer ended in the engine's memory group;
 // 0 where the kernel does not tell.

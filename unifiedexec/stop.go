@@ -115,8 +115,15 @@ func (p *Process) climb(run *stopping, ask bool) {
 		ask = awaitAll(members, run.await)
 	}
 	last := time.Now().Add(killPatience)
-	for time.Now().Before(last) {
+	for again := false; time.Now().Before(last); again = true {
 		members := p.hold()
+		if again || len(members) > crowd {
+			for _, m := range members {
+				m.release()
+			}
+			p.freeze()
+			members = p.hold()
+		}
 		if len(members) == 0 {
 			return
 		}
@@ -124,6 +131,29 @@ func (p *Process) climb(run *stopping, ask bool) {
 			_ = m.signal(unix.SIGKILL) // Whoever may not be signalled is still there in the next round.
 		}
 		if !awaitAll(members, func(m member) bool { return awaitPidfd(m.pidfd, last) }) {
+			return
+		}
+	}
+}
+
+// crowd is how many are stopped before they are killed: killing fewer is done before they notice.
+const crowd = 16
+
+// freeze stops everybody, until nobody new appears: who is stopped makes no more processes, and keeps the task that
+// another one would make one with. Those that fork all the time are faster than killing them one by one.
+func (p *Process) freeze() {
+	const rounds = 20
+	frozen := make(map[procEntryKey]bool)
+	for range rounds {
+		fresh := false
+		for _, m := range p.hold() {
+			if key := m.entry.key(); !frozen[key] {
+				frozen[key], fresh = true, true
+				_ = m.signal(unix.SIGSTOP) // Who may not be signalled cannot be killed either.
+			}
+			m.release()
+		}
+		if !fresh {
 			return
 		}
 	}

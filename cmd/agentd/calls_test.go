@@ -73,9 +73,9 @@ func TestLocalRunEnds(t *testing.T) {
 }
 
 // running are the commands that run, or of which something is left.
-func running(t *testing.T, l *local) []*wire.Process {
+func running(t *testing.T, c wire.AgentClient) []*wire.Process {
 	t.Helper()
-	list, err := l.ListProcesses(t.Context(), &wire.ListProcessesRequest{})
+	list, err := c.ListProcesses(t.Context(), &wire.ListProcessesRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}

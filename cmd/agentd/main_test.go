@@ -28,6 +28,7 @@ const (
 	actAsVariable = "EXECSESSION_TEST_ACT_AS"
 	actAsAgentd   = "agentd"
 	actAsPod      = "pod"
+	actAsHog      = "hog"
 )
 
 // patience bounds every wait; the machine may be busy building.
@@ -41,6 +42,8 @@ func TestMain(m *testing.M) {
 		os.Exit(becomePod())
 	case actAsAgentdWithoutLandlock:
 		os.Exit(becomeAgentdWithoutLandlock())
+	case actAsHog:
+		os.Exit(hog(os.Args[1:]))
 	default:
 		os.Exit(m.Run())
 	}

@@ -39,6 +39,7 @@ func becomePod() int {
 		unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
 		unix.Mount("proc", "/proc", "proc", 0, ""),
 		unix.Mount(os.Getenv(podFolders), podRoot, "", unix.MS_BIND, ""),
+		limitPod(),
 		unix.Mount("shm", sharedMemory, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=1777"),
 		syscall.Setgroups(nil), syscall.Setgid(podUser), syscall.Setuid(podUser),
 		os.Setenv(actAsVariable, actAsAgentd),
@@ -58,6 +59,8 @@ type pod struct {
 	public ed25519.PublicKey
 	// generation names the folders of the projected volume.
 	generation int
+	// environment tells becomePod what else the pod is to have.
+	environment []string
 }
 
 func newPod(t *testing.T) *pod {
@@ -105,6 +108,7 @@ func (p *pod) start(t *testing.T, stdout io.Writer) {
 		"--workspace="+podRoot+"/workspace", "--config-dir="+podRoot+"/config", "--journal-dir="+podRoot+"/journal",
 		"--home="+podRoot+"/home", "--termination-log="+podRoot+"/termination-log", "--stop-grace=1s")
 	cmd.Env = append(os.Environ(), actAsVariable+"="+actAsPod, podFolders+"="+p.dir, "AGENTD_LOCAL=true", "AGENTD_SOCKET=/tmp/x")
+	cmd.Env = append(cmd.Env, p.environment...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET}
 	cmd.Stdout = stdout
 	p.daemon = startDaemon(t, cmd)
