@@ -1,33 +1,16 @@
 package unifiedexec
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
-	"path/filepath"
 	"regexp"
 	"testing"
+
+	"execsession.dev/test/testnames"
 )
 
 // TestRulesNameRealTests keeps docs/design/engine-rules.md true.
 func TestRulesNameRealTests(t *testing.T) {
-	files, err := filepath.Glob("*_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := map[string]bool{}
-	for _, file := range files {
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, decl := range parsed.Decls {
-			if fn, ok := decl.(*ast.FuncDecl); ok {
-				names[fn.Name.Name] = true
-			}
-		}
-	}
+	names := testnames.In(t, ".")
 	doc, err := os.ReadFile("../docs/design/engine-rules.md")
 	if err != nil {
 		t.Fatal(err)

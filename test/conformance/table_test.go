@@ -1,9 +1,6 @@
 package conformance
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"execsession.dev/test/testnames"
 )
 
 const (
@@ -96,7 +95,7 @@ func TestEveryRowIsHeld(t *testing.T) {
 				}
 			case isTest:
 				if tests[folder] == nil {
-					tests[folder] = testsIn(t, folder)
+					tests[folder] = testnames.In(t, filepath.Join("..", "..", filepath.FromSlash(folder)))
 				}
 				if !tests[folder][test] {
 					t.Errorf("%s: there is no test %s in %s", r.name, test, folder)
@@ -142,28 +141,6 @@ func scripts(t *testing.T) map[string][]string {
 			names = append(names, strings.Split(match[1], ", ")...)
 		}
 		found[filepath.Base(file)] = names
-	}
-	return found
-}
-
-// testsIn gives the tests of a package, by its folder.
-func testsIn(t *testing.T, folder string) map[string]bool {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join("..", "..", filepath.FromSlash(folder), "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := map[string]bool{}
-	for _, file := range files {
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, decl := range parsed.Decls {
-			if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv == nil {
-				found[fn.Name.Name] = true
-			}
-		}
 	}
 	return found
 }

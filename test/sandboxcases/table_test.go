@@ -3,9 +3,6 @@
 package main
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"execsession.dev/test/testnames"
 )
 
 // What the table and its page say is true of each other and of the tests that they name.
@@ -89,33 +88,11 @@ func TestPageIsTrue(t *testing.T) {
 				continue
 			}
 			if tests[by[1]] == nil {
-				tests[by[1]] = testsIn(t, by[1])
+				tests[by[1]] = testnames.In(t, filepath.Join("..", "..", filepath.FromSlash(by[1])))
 			}
 			if !tests[by[1]][by[2]] {
 				t.Errorf("case %d: there is no %s", number, name)
 			}
 		}
 	}
-}
-
-// testsIn gives the tests of a package, by its folder.
-func testsIn(t *testing.T, folder string) map[string]bool {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join("..", "..", filepath.FromSlash(folder), "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := map[string]bool{}
-	for _, file := range files {
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, decl := range parsed.Decls {
-			if function, ok := decl.(*ast.FuncDecl); ok {
-				found[function.Name.Name] = true
-			}
-		}
-	}
-	return found
 }
