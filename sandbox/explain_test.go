@@ -343,6 +343,9 @@ func pathsToExplain(t *testing.T, s stage) []question {
 	check(t, os.WriteFile(s.base+"/workspace/locked", nil, 0o000))
 	check(t, os.WriteFile(s.base+"/workspace/program", []byte("#!/bin/sh\n"), 0o755))
 	check(t, os.MkdirAll(s.base+"/secret/deep", 0o755))
+	check(t, os.MkdirAll(s.base+"/keys", 0o755))
+	check(t, os.WriteFile(s.base+"/keys/one.key", nil, 0o644))
+	check(t, os.WriteFile(s.base+"/keys/one.txt", nil, 0o644))
 	check(t, unix.Mkfifo(s.base+"/workspace/fifo", 0o644))
 	paths = append(paths, s.base+"/workspace/up/etc/passwd", s.base+"/workspace/out/file", s.base+"/workspace/root/etc/passwd")
 	for dir, most := range map[string]int{s.base: 100, "/dev": 300, "/etc": 300, "/usr/bin": 50, "/proc/sys/kernel": 60, "/sys/kernel": 60, "/var/lib/dpkg": 50, "/root": 20} {
@@ -388,9 +391,9 @@ func TestExplainPaths(t *testing.T) {
 		"FullAccess":     {func(p *Policy, _ stage) { p.Filesystem.Mode = FullAccess }, nil, []string{"filesystem.mode", "layout.hidden[0]"}},
 		"lists": {func(p *Policy, s stage) {
 			p.Filesystem.WritableRoots = []string{s.base + "/outside"}
-			p.Filesystem.DeniedPaths = []string{"/etc/ssl", s.base + "/secret"}
+			p.Filesystem.DeniedPaths = []string{"/etc/ssl", s.base + "/secret", s.base + "/keys/*.key"}
 			p.Filesystem.ReadOnlyPaths = []string{s.base + "/home"}
-		}, nil, []string{"filesystem.writableRoots[0]", "filesystem.deniedPaths[1]", "filesystem.readOnlyPaths[0]"}},
+		}, nil, []string{"filesystem.writableRoots[0]", "filesystem.deniedPaths[1]", "filesystem.deniedPaths[2]", "filesystem.readOnlyPaths[0]"}},
 		"older kernel": {func(*Policy, stage) {}, &older, []string{"filesystem.mode"}},
 	}
 	for name, c := range cases {

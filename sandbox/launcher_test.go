@@ -120,6 +120,7 @@ func TestStartStages(t *testing.T) {
 			whole := newTestLauncher(t, s)
 			broken := &Launcher{noNewPrivs: true, program: whole.program, rules: whole.rules}
 			c.damage(broken)
+			t.Cleanup(broken.threads.close) // its next thread reads the rules that it shares
 			marker := filepath.Join(s.base, "tmp/marker")
 			_, err := broken.Start("/bin/touch", []string{"touch", marker}, nil)
 			var setup *SetupError

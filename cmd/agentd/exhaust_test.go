@@ -486,7 +486,7 @@ func TestNothingOutlivesItsEnd(t *testing.T) {
 	}
 	eventually(t, "nothing is left", func() bool { return len(inPod(t, p)) == 0 })
 
-	crash := `ulimit -c; ulimit -Hc; ulimit -c unlimited 2>/dev/null; sh -c 'kill -SEGV $$'; echo $?; ls -A`
+	crash := `exec 2>/dev/null; ulimit -c; ulimit -Hc; ulimit -c unlimited; sh -c 'kill -SEGV $$'; echo $?; ls -A`
 	if output, code := execute(t, c, script(crash)); code != 0 || !strings.HasSuffix(output, "139\n") || !strings.HasPrefix(output, "0\n0\n") {
 		t.Errorf("a crash gives %d, %q", code, output)
 	}
