@@ -146,3 +146,34 @@ func TestPodRemembersTheRevisionOverARestart(t *testing.T) {
 	p.write(t, profile, session)
 	reasonWithin(t, c, patience, "")
 }
+
+// Limits of an edited profile hold for the commands that start afterwards; who runs keeps what it started with.
+func TestPodLimitsFollowTheProfile(t *testing.T) {
+	p, c := startedPod(t, io.Discard)
+	apply := func(revision int64, files uint64) {
+		t.Helper()
+		document := podProfile()
+		document.Policy.Sandbox.Process.Limits = map[string]uint64{"nofile": files}
+		profile, session := p.sign(t, document, revision, nil)
+		p.write(t, profile, session)
+		eventually(t, "the edited profile is in force", func() bool {
+			state, err := c.GetStatus(t.Context(), &wire.GetStatusRequest{})
+			return err == nil && state.GetPolicy().GetValid() && state.GetPolicy().GetSessionRevision() == revision && state.GetSandbox().GetEnforced()
+		})
+	}
+	apply(6, 64)
+	long := attachStart(t, c, script("while [ ! -e end ]; do sleep 0.05; done; ulimit -Hn"))
+	if first, err := long.Recv(); err != nil || first.GetProcess() == nil {
+		t.Fatalf("starting the command: %v, %v", first, err)
+	}
+	apply(7, 128)
+	if output, code := execute(t, c, script("ulimit -n; ulimit -Hn; touch end")); code != 0 || output != "128\n128\n" {
+		t.Errorf("under the edited profile a command has %q (%d), want 128 twice", output, code)
+	}
+	if got := receive(long); string(got.output) != "64\n" {
+		t.Errorf("the command that ran has %q, want 64", got.output)
+	}
+	if _, err := c.Start(t.Context(), &wire.StartRequest{Command: argv("/no/such/program")}); reasonOf(err) != wire.ReasonStartFailed {
+		t.Errorf("a program that does not exist gave %v", err)
+	}
+}
