@@ -37,7 +37,8 @@ type keptThread struct {
 }
 
 // threads start the processes of one launcher. Each thread confines itself, starts one process and ends, so that no two
-// processes share what confines them. The next thread of a kind confines itself while the last one forks, and waits.
+// processes share what confines them. After a start the next thread of its kind confines itself, and waits; before, it
+// would take the processor that the fork needs.
 // A thread whose start failed because no task could be made waits as well: at that limit Go could not make
 // another thread, and would end the program. See docs/design/task-limit.md.
 type threads struct {
@@ -59,26 +60,18 @@ var slots = make(chan struct{}, startsAtOnce)
 func (t *threads) start(s start, supervised bool, c confine) started {
 	slots <- struct{}{}
 	defer func() { <-slots }()
-	next, last := t.take(supervised)
-	if (next == nil || last) && !reserve.has() {
-		// Go is not to be asked for a thread: nobody can be made to wait, and there is no start without one that waits.
-		if last {
-			t.fail(nil, supervised, syscall.EAGAIN)
-		}
-		if next == nil {
-			return started{listener: -1, err: syscall.EAGAIN}
-		}
-		last = false
-	}
-	if next != nil {
+	switch next := t.take(supervised); {
+	case next != nil:
 		next <- s
-	} else {
+	case reserve.has():
 		t.spawn(&s, supervised, c)
+	default:
+		// Go is not to be asked for a thread.
+		return started{listener: -1, err: syscall.EAGAIN}
 	}
-	if last {
-		t.spawn(nil, supervised, c)
-	}
-	return <-s.result
+	end := <-s.result
+	t.prepare(supervised, c)
+	return end
 }
 
 // spawn makes a thread for a start or, if first is nil, for whichever comes next.
@@ -90,37 +83,35 @@ func (t *threads) spawn(first *start, supervised bool, c confine) {
 	})
 }
 
-// take returns a thread that waits, or nil, and whether another should be made to wait.
-func (t *threads) take(supervised bool) (next chan start, last bool) {
+// take returns a thread that waits, or nil.
+func (t *threads) take(supervised bool) chan start {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if i := slices.IndexFunc(t.kept, func(k keptThread) bool { return k.supervised == supervised }); i >= 0 {
-		next = t.kept[i].next
-		t.kept = slices.Delete(t.kept, i, i+1)
+	i := t.waitingLocked(supervised)
+	if i < 0 {
+		return nil
 	}
-	return next, t.wantLocked(supervised)
+	next := t.kept[i].next
+	t.kept = slices.Delete(t.kept, i, i+1)
+	return next
 }
 
-// wantLocked says, and notes, that a thread should be made to wait because none does or is about to.
-func (t *threads) wantLocked(supervised bool) bool {
-	if t.coming[supervised] > 0 || slices.ContainsFunc(t.kept, func(k keptThread) bool { return k.supervised == supervised }) {
-		return false
+func (t *threads) waitingLocked(supervised bool) int {
+	return slices.IndexFunc(t.kept, func(k keptThread) bool { return k.supervised == supervised })
+}
+
+// prepare makes a thread that waits for the next start, unless one does or is about to.
+func (t *threads) prepare(supervised bool, c confine) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.coming[supervised] > 0 || t.waitingLocked(supervised) >= 0 || !reserve.has() {
+		return
 	}
 	if t.coming == nil {
 		t.coming = make(map[bool]int)
 	}
 	t.coming[supervised]++
-	return true
-}
-
-// prepare makes a thread wait before the first start.
-func (t *threads) prepare(supervised bool, c confine) {
-	t.mu.Lock()
-	want := reserve.has() && t.wantLocked(supervised)
-	t.mu.Unlock()
-	if want {
-		t.spawn(nil, supervised, c)
-	}
+	t.spawn(nil, supervised, c)
 }
 
 // keep offers a thread to the next start; nil when there will be none.

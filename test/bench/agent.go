@@ -29,7 +29,6 @@ const (
 type agent struct {
 	*client.Client
 	name    string
-	dir     string
 	socket  string
 	logFile string
 	cmd     *exec.Cmd
@@ -44,13 +43,12 @@ const (
 
 // startAgent starts bin/agentd as `agentd serve --local --socket` and waits until it answers. Stop it.
 func (b *bench) startAgent(ctx context.Context, kind string) (*agent, error) {
-	// Hiding a folder costs a rule for each of its neighbours, and TMPDIR may have a thousand.
-	dir, err := os.MkdirTemp("/run", "execsession-bench-")
+	dir, err := os.MkdirTemp(b.private, "agent-")
 	if err != nil {
 		return nil, fmt.Errorf("starting an agent: %w", err)
 	}
 	a := &agent{
-		name: kind, dir: dir, socket: filepath.Join(dir, "run", "agentd.sock"), logFile: filepath.Join(dir, "log"),
+		name: kind, socket: filepath.Join(dir, "run", "agentd.sock"), logFile: filepath.Join(dir, "log"),
 		ended: make(chan error, 1),
 	}
 	args := []string{"serve", "--local", "--socket", a.socket, "--workspace", b.workspace}
@@ -136,10 +134,6 @@ func (a *agent) pid() int { return a.cmd.Process.Pid }
 
 // stop asks the agent to end, then makes it.
 func (a *agent) stop() error {
-	return errors.Join(a.end(), os.RemoveAll(a.dir))
-}
-
-func (a *agent) end() error {
 	closed := a.Close()
 	// One that ended already cannot be asked; its end says the rest.
 	_ = a.cmd.Process.Signal(syscall.SIGTERM)

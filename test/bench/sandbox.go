@@ -35,7 +35,7 @@ func (b *bench) measureSandbox(ctx context.Context) error {
 
 // layout is where the folders of a session lie in this run.
 func (b *bench) layout() sandbox.Layout {
-	return sandbox.Layout{Workspace: b.workspace, Hidden: []string{filepath.Join(b.dir, "hidden")}}
+	return sandbox.Layout{Workspace: b.workspace, Hidden: []string{filepath.Join(b.private, "hidden")}}
 }
 
 // watched starts with all that the product has on: also what is refused is noted, which is counted here.
