@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -72,8 +73,9 @@ type journal struct {
 	ending  bool
 	lost    uint64
 	problem string
-	// wake and work hold a token each when there is something for write and for tend.
+	// wake and work hold a token each when there is something for write and for tend; late says that wake will.
 	wake, work chan struct{}
+	late       atomic.Bool
 	// dirty says that an exit was written and not synced, stale that the file has to be written anew.
 	dirty, stale bool
 
@@ -191,15 +193,32 @@ func (j *journal) reopen() error {
 }
 
 // Started implements unifiedexec.Journal.
-func (j *journal) Started(info unifiedexec.Info) <-chan struct{} { return j.add(startOf(info), false) }
+func (j *journal) Started(info unifiedexec.Info) <-chan struct{} {
+	kept := j.add(startOf(info), false)
+	signal(j.wake)
+	return kept
+}
 
 // Ended implements unifiedexec.Journal.
-func (j *journal) Ended(info unifiedexec.Info) <-chan struct{} { return j.add(endOf(info), true) }
+func (j *journal) Ended(info unifiedexec.Info) <-chan struct{} {
+	kept := j.add(endOf(info), true)
+	signal(j.wake)
+	return kept
+}
 
-// Told implements unifiedexec.Journal.
-func (j *journal) Told(id int32) { j.add(journalRecord{Told: id}, false) }
+// Told implements unifiedexec.Journal. Nobody waits for it, so that it goes with what comes next, or by itself a moment
+// later: killed in between, the next agentd tells the end once more.
+func (j *journal) Told(id int32) {
+	j.add(journalRecord{Told: id}, false)
+	if j.late.CompareAndSwap(false, true) {
+		time.AfterFunc(j.limits.syncEvery, func() {
+			j.late.Store(false)
+			signal(j.wake)
+		})
+	}
+}
 
-// add puts a record on its way; the channel is closed once it is in the file, or nobody waits for that any more.
+// add makes a record ready to be written; the channel is closed once it is in the file, or nobody waits for that any more.
 func (j *journal) add(r journalRecord, sync bool) <-chan struct{} {
 	line := appendRecord(nil, r)
 	j.mu.Lock()
@@ -220,7 +239,6 @@ func (j *journal) add(r journalRecord, sync bool) <-chan struct{} {
 	b.lines = append(b.lines, line...)
 	b.records++
 	b.sync = b.sync || sync
-	signal(j.wake)
 	return b.kept
 }
 

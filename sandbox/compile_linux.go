@@ -50,6 +50,7 @@ func newLauncher(p *plan, caps Capabilities, limiter *limiter) (*Launcher, error
 		return nil, err
 	}
 	launcher.rules = []*ruleset{rules}
+	launcher.threads.again = rules.fd < 0 && len(launcher.program) == 0
 	return launcher, nil
 }
 

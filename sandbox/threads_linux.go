@@ -42,6 +42,9 @@ type keptThread struct {
 // A thread whose start failed because no task could be made waits as well: at that limit Go could not make
 // another thread, and would end the program. See docs/design/task-limit.md.
 type threads struct {
+	// again says that nothing confines a thread that two processes could share, so that it serves one start after the other.
+	again bool
+
 	mu   sync.Mutex
 	kept []keptThread
 	// coming counts threads that were made to be kept and are not yet, for the supervised and the others.
@@ -70,7 +73,9 @@ func (t *threads) start(s start, supervised bool, c confine) started {
 		return started{listener: -1, err: syscall.EAGAIN}
 	}
 	end := <-s.result
-	t.prepare(supervised, c)
+	if !t.again {
+		t.prepare(supervised, c)
+	}
 	return end
 }
 
@@ -159,6 +164,9 @@ func (t *threads) run(first *start, supervised bool, c confine) {
 		pid, err := syscall.ForkExec(s.argv0, s.argv, s.attr)
 		if err == nil {
 			s.result <- started{pid: pid, listener: listener}
+			if t.again {
+				continue
+			}
 			return
 		}
 		s.result <- started{listener: -1, err: err}

@@ -7,8 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -126,4 +128,43 @@ func runTrue(launcher *Launcher) error {
 	}
 	_, err = syscall.Wait4(pid, nil, 0, nil)
 	return err
+}
+
+func (t *threads) waits() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.waitingLocked(false) >= 0
+}
+
+// A thread that is confined starts one process; one that nothing confines starts them all.
+func TestThreadsServeAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		again bool
+		want  int64
+	}{
+		"Confined":   {false, 10},
+		"Unconfined": {true, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			threads := threads{again: c.again}
+			var confined atomic.Int64
+			for range 10 {
+				end := threads.start(start{argv0: "/bin/true", argv: []string{"true"}, result: make(chan started, 1)}, false, func(bool) (int, error) {
+					confined.Add(1)
+					return -1, nil
+				})
+				check(t, end.err)
+				wait(t, end.pid)
+				for end := time.Now().Add(deadline); !threads.waits(); time.Sleep(time.Millisecond) {
+					if time.Now().After(end) {
+						t.Fatal("no thread waits for the next start")
+					}
+				}
+			}
+			threads.close()
+			if got := confined.Load(); got < c.want || got > c.want+1 {
+				t.Errorf("%d threads were made, want %d and perhaps the next", got, c.want)
+			}
+		})
+	}
 }
