@@ -281,7 +281,10 @@ func carryOut(order agentOrder) (agentAnswer, error) {
 	if order.Bare {
 		start = startBare
 	}
-	err = runAttempts(order, start, &answer)
+	err = errors.Join(runAttempts(order, start, &answer), launcher.Close())
+	if left := awaitUnfiltered(); left > 0 {
+		answer.Harmed = append(answer.Harmed, fmt.Sprintf("%d threads stayed confined", left))
+	}
 	if n := open.reached.Load(); n > 0 && order.Policy.Network.Mode == ProxyNetwork {
 		answer.Harmed = append(answer.Harmed, fmt.Sprintf("%d connections reached a port that is not the proxy's", n))
 	}
@@ -337,9 +340,6 @@ func runAttempts(order agentOrder, start startWatched, answer *agentAnswer) erro
 	}
 	if after := condition(); after != before {
 		answer.Harmed = append(answer.Harmed, fmt.Sprintf("condition changed from %s to %s", before, after))
-	}
-	if left := awaitUnfiltered(2); left > 2 {
-		answer.Harmed = append(answer.Harmed, fmt.Sprintf("%d threads stayed confined", left))
 	}
 	return nil
 }
@@ -425,8 +425,8 @@ func condition() string {
 }
 
 // awaitUnfiltered counts the threads that still carry a filter of a start after a while. Each start's thread ends a
-// moment after the start; of those that wait for the next start there are at most so many.
-func awaitUnfiltered(waiting int) int {
+// moment after the start, and the one that waits for the next start with the launcher.
+func awaitUnfiltered() int {
 	self, _ := os.ReadFile("/proc/self/status")
 	_, rest, _ := strings.Cut(string(self), "\nSeccomp_filters:")
 	above, _, _ := strings.Cut(rest, "\n")
@@ -437,7 +437,7 @@ func awaitUnfiltered(waiting int) int {
 				left++
 			}
 		}
-		if left <= waiting || time.Now().After(end) {
+		if left == 0 || time.Now().After(end) {
 			return left
 		}
 	}

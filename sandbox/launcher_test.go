@@ -140,8 +140,9 @@ func TestStartPidFD(t *testing.T) {
 	pid, err := launcher.Start("/bin/sleep", []string{"sleep", "600"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{PidFD: &pidfd}})
 	check(t, err)
 	defer unix.Close(pidfd)
-	// The thread that started it is gone by now or soon, and the process must not follow; one waits for the next start.
-	if left := awaitUnfiltered(1); left > 1 {
+	check(t, launcher.Close())
+	// The thread that started it is gone by now or soon; the process must not follow.
+	if left := awaitUnfiltered(); left > 0 {
 		t.Errorf("%d threads stayed confined", left)
 	}
 	ready, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 100)
@@ -182,7 +183,7 @@ func TestStartConcurrently(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if left := awaitUnfiltered(0); left > 0 {
+	if left := awaitUnfiltered(); left > 0 {
 		t.Errorf("%d threads stayed confined", left)
 	}
 }
@@ -210,7 +211,11 @@ func unpinnedMain() int {
 		})
 	}
 	group.Wait()
-	if left := awaitUnfiltered(1); left > 1 {
+	if err := launcher.Close(); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	if left := awaitUnfiltered(); left > 0 {
 		fmt.Printf("%d threads stayed confined\n", left)
 		return 1
 	}

@@ -183,7 +183,7 @@ func TestLimitedStartLeavesNothing(t *testing.T) {
 		t.Error(err)
 	}
 	check(t, launcher.Close())
-	if left := awaitUnfiltered(0); left > 0 {
+	if left := awaitUnfiltered(); left > 0 {
 		t.Errorf("%d threads stayed confined", left)
 	}
 	if after := descriptors(); len(after) > before {

@@ -153,24 +153,31 @@ func (t *threads) run(first *start, supervised bool, c confine) {
 		t.fail(first, supervised, err)
 		return
 	}
-	wasComing := first == nil
+	var next chan start
+	if first == nil {
+		next = t.keep(supervised, true)
+	}
 	for s := first; ; s = nil {
 		if s == nil {
-			if s = nextStart(t.keep(supervised, wasComing)); s == nil {
+			if s = nextStart(next); s == nil {
 				break
 			}
-			wasComing = false
 		}
 		pid, err := syscall.ForkExec(s.argv0, s.argv, s.attr)
+		waits := err == syscall.EAGAIN || err == nil && t.again // ForkExec returns the kernel's bare answer
+		if waits {
+			// Before the answer, so that whoever gets it finds this thread and makes no other.
+			next = t.keep(supervised, false)
+		}
 		if err == nil {
 			s.result <- started{pid: pid, listener: listener}
-			if t.again {
-				continue
-			}
+		} else {
+			s.result <- started{listener: -1, err: err}
+		}
+		if err == nil && !waits {
 			return
 		}
-		s.result <- started{listener: -1, err: err}
-		if err != syscall.EAGAIN { // ForkExec returns the kernel's bare answer
+		if !waits {
 			break
 		}
 	}
