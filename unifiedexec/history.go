@@ -89,7 +89,7 @@ func (e *Engine) sweep(now time.Time, expired bool) {
 	if left {
 		e.armSweep()
 	}
-	if len(surplus) == 0 || (!expired && !heavy && len(surplus) < sweepSlack) || !e.history.begin() {
+	if len(surplus) == 0 || (!expired && !heavy && len(surplus) <= sweepSlack-sweepEvery) || !e.history.begin() {
 		return
 	}
 	defer e.history.end()

@@ -409,7 +409,7 @@ func TestSpillOfProcesses(t *testing.T) {
 	if n := spillDescriptors(t, dir); n != 1 {
 		t.Errorf("%d files are open", n)
 	}
-	for range 2 + sweepSlack + sweepEvery {
+	for range 2 + sweepSlack {
 		waitExit(t, start(t, e, Command{Argv: []string{"true"}}))
 	}
 	if n := spillDescriptors(t, dir); n != 0 {

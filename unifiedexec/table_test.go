@@ -124,7 +124,7 @@ func TestEndedProcessesAreKeptForAWhile(t *testing.T) {
 		waitExit(t, p)
 	}
 	list := e.List()
-	if len(list) < 5 || len(list) > 5+sweepSlack+sweepEvery {
+	if len(list) < 5 || len(list) > 5+sweepSlack {
 		t.Errorf("%d are kept", len(list))
 	}
 	if _, err := e.Process(first); !errors.Is(err, ErrUnknownProcess) {
