@@ -65,6 +65,28 @@ func (b *syncBuffer) records(t *testing.T) []ledger.Record {
 	return found
 }
 
+// served serves an agent in this process until cancel; ended waits for its end.
+func served(t *testing.T, agent *Agent) (client wire.AgentClient, cancel, ended func()) {
+	t.Helper()
+	near, far := net.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	end := make(chan error, 1)
+	go func() { end <- agent.Serve(ctx, ListenPair(far)) }()
+	conn, err := grpc.NewClient("passthrough:///agentd", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return near, nil }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wire.NewAgentClient(conn), cancel, func() {
+		if err := <-end; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A whole life in this process: every goroutine that was started is gone afterwards.
 func TestAgentLeavesNothingBehind(t *testing.T) {
 	var out syncBuffer
@@ -72,17 +94,7 @@ func TestAgentLeavesNothingBehind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	near, far := net.Pipe()
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- agent.Serve(ctx, ListenPair(far)) }()
-
-	conn, err := grpc.NewClient("passthrough:///agentd", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return near, nil }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := wire.NewAgentClient(conn)
+	client, cancel, ended := served(t, agent)
 	result, err := client.ExecCommand(t.Context(), &wire.ExecCommandRequest{
 		Command: &wire.Command{Program: &wire.Command_Argv{Argv: &wire.Argv{Args: []string{"echo", "hi"}}}}, YieldTimeMs: new(int64(30000)),
 	})
@@ -108,12 +120,7 @@ func TestAgentLeavesNothingBehind(t *testing.T) {
 	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("after the exit record came %v, want the end", err)
 	}
-	if err := <-ended; err != nil {
-		t.Errorf("Serve: %v", err)
-	}
-	if err := conn.Close(); err != nil {
-		t.Error(err)
-	}
+	ended()
 	records := out.records(t)
 	if last := records[len(records)-1]; last.Status == nil || !last.Status.Stopping || last.Status.Processes.Exited != 2 {
 		t.Errorf("the last record is %+v", last)

@@ -1,16 +1,11 @@
 package agentd
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"os"
 	"strings"
 	"testing"
 	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"execsession.dev/agentd/config"
 	"execsession.dev/agentd/wire"
@@ -29,16 +24,7 @@ func TestAgentOnLinux61(t *testing.T) {
 		t.Fatal(err)
 	}
 	agent.policy.caps.LandlockABI = 2
-	near, far := net.Pipe()
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- agent.Serve(ctx, ListenPair(far)) }()
-	conn, err := grpc.NewClient("passthrough:///agentd", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return near, nil }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := wire.NewAgentClient(conn)
+	client, cancel, ended := served(t, agent)
 	cases := []struct{ reason, script, want string }{
 		{"a shell ends its child", "sleep 600 & kill $!; wait $! 2>/dev/null; echo $?", "143\n"},
 		{"a shell ends a job", "set -m; sleep 600 & kill %1; wait %1 2>/dev/null; echo $?", "143\n"},
@@ -55,12 +41,7 @@ func TestAgentOnLinux61(t *testing.T) {
 		}
 	}
 	cancel()
-	if err := <-ended; err != nil {
-		t.Errorf("Serve: %v", err)
-	}
-	if err := conn.Close(); err != nil {
-		t.Error(err)
-	}
+	ended()
 	checkRecordsOfLinux61(t, &out)
 }
 

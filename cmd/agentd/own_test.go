@@ -11,13 +11,5 @@ func TestPodTakesItsFilesBack(t *testing.T) {
 	if output, code := execute(t, c, script("cd "+podRoot+"/journal && chmod 0 revision "+processJournal)); code != 0 {
 		t.Fatalf("the command could not do it: %d, %s", code, output)
 	}
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	<-p.done
-	profile, older := p.sign(t, podProfile(), 4, nil)
-	p.write(t, profile, older)
-	p.start(t, io.Discard)
-	c = p.connect(t)
-	reasonWithin(t, c, patience, "DocumentOutdated")
+	p.refusesOlderAfterKill(t)
 }

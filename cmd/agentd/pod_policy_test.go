@@ -130,9 +130,9 @@ func TestPodWaitsForAPairOnItsWay(t *testing.T) {
 	}
 }
 
-func TestPodRemembersTheRevisionOverARestart(t *testing.T) {
-	p, c := startedPod(t, io.Discard)
-	execute(t, c, argv("true"))
+// refusesOlderAfterKill kills agentd, gives the next one documents that are older than the last one saw, and expects it to notice.
+func (p *pod) refusesOlderAfterKill(t *testing.T) wire.AgentClient {
+	t.Helper()
 	if err := p.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -140,9 +140,16 @@ func TestPodRemembersTheRevisionOverARestart(t *testing.T) {
 	profile, older := p.sign(t, podProfile(), 4, nil)
 	p.write(t, profile, older)
 	p.start(t, io.Discard)
-	c = p.connect(t)
+	c := p.connect(t)
 	reasonWithin(t, c, patience, "DocumentOutdated")
-	_, session := p.sign(t, podProfile(), 5, nil)
+	return c
+}
+
+func TestPodRemembersTheRevisionOverARestart(t *testing.T) {
+	p, c := startedPod(t, io.Discard)
+	execute(t, c, argv("true"))
+	c = p.refusesOlderAfterKill(t)
+	profile, session := p.sign(t, podProfile(), 5, nil)
 	p.write(t, profile, session)
 	reasonWithin(t, c, patience, "")
 }
