@@ -261,9 +261,7 @@ func (s *span) holdBack() {
 
 // told notes that a result told the end of a process.
 func (e *Engine) told(p *Process) {
-	e.table.mu.Lock()
-	p.entry.delivered = true
-	e.table.mu.Unlock()
+	e.table.delivered(p)
 	if e.journal != nil {
 		e.journal.Told(p.id)
 	}

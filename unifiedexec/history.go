@@ -14,6 +14,25 @@ type history struct {
 	closed bool
 	// sweeping is set while somebody walks; another walk at the same time would find the same.
 	sweeping bool
+	// unseen counts the processes that settled down since all were looked at, unseenBytes what they keep.
+	unseen, unseenBytes int
+}
+
+// settled counts a process, and says whether it is time to look: all says at whom, else only whether they hold too many bytes.
+func (h *history) settled(bytes int) (look, all bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.unseen++
+	h.unseenBytes += bytes
+	all = h.unseen >= sweepSlack
+	if all {
+		h.unseen = 0
+	}
+	look = all || h.unseenBytes >= sweepBytes
+	if look {
+		h.unseenBytes = 0
+	}
+	return look, all
 }
 
 func (h *history) begin() bool {
@@ -56,21 +75,18 @@ func (h *history) close() {
 	}
 }
 
-// sweepSlack is how many processes may be kept beyond the limit before somebody walks /proc to see
-// what they left behind; the walk is for all of them at once. A quarter of the limit on their bytes is not waited for.
-const sweepSlack = 32
-
-// sweepEvery is how many processes settle down between two looks at whether they are too many; one that wrote
-// sweepBytes is looked at with its bytes.
+// sweepSlack is how many processes may be kept beyond the limit before somebody looks which have to go and walks /proc
+// to see what they left behind: both are for all of them at once. A quarter of the limit on their bytes is not waited
+// for: that is looked at whenever sweepBytes came together.
 const (
-	sweepEvery = 8
+	sweepSlack = 32
 	sweepBytes = 64 << 10
 )
 
 // settled notes that nobody waits for a process's end any more.
 func (e *Engine) settled(p *Process, now time.Time) {
-	if e.table.settled.Add(1)%sweepEvery == 0 || p.log.size().kept >= sweepBytes {
-		e.sweep(now, false)
+	if look, all := e.history.settled(p.log.size().kept); look {
+		e.sweep(now, all)
 		return
 	}
 	e.armSweep()
@@ -80,16 +96,16 @@ func (e *Engine) armSweep() {
 	e.history.arm(e.settings.Load().Limits.EndedTime, func() { e.sweep(time.Now(), true) })
 }
 
-// sweep forgets ended processes beyond the limits. One whose descendants live is kept, since it is
+// sweep forgets ended processes beyond the limits, unless all is false and they do not hold far too many bytes. One whose descendants live is kept, since it is
 // through it that they can be seen and stopped; of such there are at most MaxProcesses, and the
 // oldest beyond are stopped.
-func (e *Engine) sweep(now time.Time, expired bool) {
+func (e *Engine) sweep(now time.Time, all bool) {
 	limits := e.settings.Load().Limits
 	surplus, heavy, left := e.table.surplus(limits, now)
 	if left {
 		e.armSweep()
 	}
-	if len(surplus) == 0 || (!expired && !heavy && len(surplus) <= sweepSlack-sweepEvery) || !e.history.begin() {
+	if len(surplus) == 0 || !all && !heavy || !e.history.begin() {
 		return
 	}
 	defer e.history.end()

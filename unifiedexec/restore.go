@@ -144,7 +144,5 @@ func (e *Engine) endLeft(procs []*Process) {
 func (t *table) restore(p *Process) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.clock++
-	p.entry.used = t.clock
-	t.procs[p.id] = p
+	t.addLocked(p)
 }

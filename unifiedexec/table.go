@@ -2,10 +2,10 @@ package unifiedexec
 
 import (
 	"cmp"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -38,8 +38,10 @@ func (e entry) settledDown() bool { return !e.ended.IsZero() && (e.delivered || 
 
 // table finds processes by id and decides who has to go.
 type table struct {
-	mu       sync.Mutex
-	procs    map[int32]*Process
+	mu    sync.Mutex
+	procs map[int32]*Process
+	// active are those that count against the limit: a start does not look at all that is history.
+	active   map[*Process]bool
 	reserved map[int32]bool
 	// recent is a ring of ids that were forgotten lately.
 	recent   [rememberedIDs]int32
@@ -47,14 +49,14 @@ type table struct {
 	blocked  map[int32]bool
 	clock    uint64
 	closed   bool
-	// settled counts the processes that are only history since the table was made.
-	settled atomic.Uint64
 	// starts counts the starts on their way; none begins once the table is closed.
 	starts *sync.WaitGroup
 }
 
 func newTable(starts *sync.WaitGroup) *table {
-	return &table{procs: map[int32]*Process{}, reserved: map[int32]bool{}, blocked: map[int32]bool{}, starts: starts}
+	return &table{
+		procs: map[int32]*Process{}, active: map[*Process]bool{}, reserved: map[int32]bool{}, blocked: map[int32]bool{}, starts: starts,
+	}
 }
 
 // reserve takes an id, and names a process that must end to make room for it. The caller
@@ -65,10 +67,9 @@ func (t *table) reserve(l Limits) (id int32, evicted *Process, err error) {
 	if t.closed {
 		return 0, nil, ErrClosed
 	}
-	active := t.activeLocked()
-	if len(active)+len(t.reserved) >= l.MaxProcesses {
+	if len(t.active)+len(t.reserved) >= l.MaxProcesses {
 		var full bool
-		if evicted, full = prune(active, l.ProtectedProcesses); full {
+		if evicted, full = prune(slices.Collect(maps.Keys(t.active)), l.ProtectedProcesses); full {
 			return 0, nil, ErrTableFull
 		}
 	}
@@ -99,10 +100,17 @@ func (t *table) insert(p *Process) bool {
 	if t.closed {
 		return false
 	}
+	t.addLocked(p)
+	return true
+}
+
+func (t *table) addLocked(p *Process) {
 	t.clock++
 	p.entry.used = t.clock
 	t.procs[p.id] = p
-	return true
+	if !p.entry.settledDown() && !p.entry.hidden {
+		t.active[p] = true
+	}
 }
 
 func (t *table) get(id int32) (*Process, error) {
@@ -136,17 +144,6 @@ func (t *table) all() []*Process {
 	}
 	slices.SortFunc(procs, func(a, b *Process) int { return cmp.Compare(a.id, b.id) })
 	return procs
-}
-
-// activeLocked are the processes that count against the limit.
-func (t *table) activeLocked() []*Process {
-	var active []*Process
-	for _, p := range t.procs {
-		if !p.entry.settledDown() && !p.entry.hidden {
-			active = append(active, p)
-		}
-	}
-	return active
 }
 
 // prune picks the process that has to go: outside the most recently used, the least recently
@@ -199,11 +196,27 @@ func (t *table) ended(p *Process, now time.Time) {
 	if p.entry.hidden {
 		delete(t.procs, p.id)
 	}
+	t.settleLocked(p)
+}
+
+// delivered notes that a result told the end.
+func (t *table) delivered(p *Process) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p.entry.delivered = true
+	t.settleLocked(p)
+}
+
+func (t *table) settleLocked(p *Process) {
+	if p.entry.settledDown() {
+		delete(t.active, p)
+	}
 }
 
 // forgetLocked drops a process; its id stays unused for long.
 func (t *table) forgetLocked(p *Process) {
 	delete(t.procs, p.id)
+	delete(t.active, p)
 	delete(t.blocked, t.recent[t.recentAt])
 	t.recent[t.recentAt] = p.id
 	t.blocked[p.id] = true

@@ -90,6 +90,53 @@ func TestTableMakesRoom(t *testing.T) {
 	}
 }
 
+// Whatever became of a process, it counts against the limit exactly as long as somebody may wait for its end.
+func TestTableKnowsWhoCounts(t *testing.T) {
+	var starts sync.WaitGroup
+	table := newTable(&starts)
+	now := time.Now()
+	ended := func(p *Process) { table.ended(p, now) }
+	cases := map[string]struct {
+		reason string
+		entry  entry
+		then   []func(*Process)
+		counts bool
+	}{
+		"Runs":      {"it runs", entry{tool: true}, nil, true},
+		"Started":   {"it runs, and is not of the tool", entry{}, nil, true},
+		"Hidden":    {"the engine's own are nobody's", entry{hidden: true}, nil, false},
+		"Untold":    {"its end was told nobody", entry{tool: true}, []func(*Process){ended}, true},
+		"Told":      {"its end was told", entry{tool: true}, []func(*Process){ended, table.delivered}, false},
+		"ToldFirst": {"its end was told in the moment in which it ended", entry{tool: true}, []func(*Process){table.delivered, ended}, false},
+		"Over":      {"nobody has to be told", entry{}, []func(*Process){ended}, false},
+		"Forgotten": {"it had to go", entry{tool: true}, []func(*Process){func(p *Process) {
+			table.mu.Lock()
+			defer table.mu.Unlock()
+			table.forgetLocked(p)
+		}}, false},
+		"EndsLater": {"it had to go and ends later", entry{tool: true}, []func(*Process){func(p *Process) {
+			table.mu.Lock()
+			defer table.mu.Unlock()
+			table.forgetLocked(p)
+		}, ended}, false},
+		"Restored": {"it ended under an earlier engine", entry{restored: true, ended: now}, nil, false},
+	}
+	id := int32(firstID)
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			id++
+			p := &Process{id: id, entry: tc.entry}
+			table.insert(p)
+			for _, f := range tc.then {
+				f(p)
+			}
+			if table.active[p] != tc.counts {
+				t.Errorf("%s: counts = %v", tc.reason, table.active[p])
+			}
+		})
+	}
+}
+
 func TestTableFull(t *testing.T) {
 	e := newEngine(t, Config{StopGrace: 100 * time.Millisecond, Settings: Settings{Limits: Limits{MaxProcesses: 3}}})
 	for range 3 {
