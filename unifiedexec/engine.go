@@ -27,8 +27,8 @@ type Engine struct {
 	drainGrace time.Duration
 	onStart    func(Info)
 	onExit     func(Info)
-	// memoryEvents counts the memory group's troubles; oomScoreAdj is what commands get.
-	memoryEvents string
+	// memoryEvents counts the memory group's troubles, nil where nobody does; oomScoreAdj is what commands get.
+	memoryEvents *os.File
 	oomScoreAdj  int
 	journal      Journal
 	// spills is nil when no output goes to a file.
@@ -59,7 +59,7 @@ func New(cfg Config) (*Engine, error) {
 		inherit: slices.Clone(cfg.Environ), stopGrace: cfg.StopGrace, drainGrace: cfg.DrainGrace,
 		onStart: cfg.OnStart, onExit: cfg.OnExit,
 		orphans: newOrphans(cfg.ReapOrphans), closed: make(chan struct{}),
-		waits: newWaits(), memoryEvents: memoryEventsFile(cfg.MemoryEvents), oomScoreAdj: cfg.OOMScoreAdj,
+		waits: newWaits(), oomScoreAdj: cfg.OOMScoreAdj,
 		journal: cfg.Journal,
 	}
 	if e.oomScoreAdj < -1000 || e.oomScoreAdj > 1000 {
@@ -94,6 +94,7 @@ func New(cfg Config) (*Engine, error) {
 			return nil, fmt.Errorf("becoming the parent of orphans: %w", err)
 		}
 	}
+	e.memoryEvents = openMemoryEvents(cfg.MemoryEvents)
 	if cfg.ReapOrphans {
 		e.running.Go(e.orphans.run)
 	}
@@ -318,6 +319,9 @@ func (e *Engine) shutDown() {
 	}
 	close(e.orphans.stop)
 	e.running.Wait()
+	if e.memoryEvents != nil {
+		_ = e.memoryEvents.Close() // It was only read.
+	}
 }
 
 // abandon ends the goroutines of a process that does not end, and of streams that a stranger holds.

@@ -11,28 +11,30 @@ import (
 // memoryEvents are where a container finds the counters of its own memory group, in the unified hierarchy and in the older one.
 var memoryEvents = []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"}
 
-// memoryEventsFile is the one that is there, "" if none is: then no start need look for it.
-func memoryEventsFile(given string) string {
+// openMemoryEvents opens the one that is there; nil if none is. It stays open, for every start reads it, and the kernel
+// counts anew for whoever reads from the beginning.
+func openMemoryEvents(given string) *os.File {
 	candidates := memoryEvents
 	if given != "" {
 		candidates = []string{given}
 	}
 	for _, path := range candidates {
-		if _, err := os.Stat(path); err == nil {
-			return path
+		if file, err := os.Open(path); err == nil {
+			return file
 		}
 	}
-	return ""
+	return nil
 }
 
 // oomKills counts the processes that the out-of-memory killer ended in the engine's memory group;
 // 0 where the kernel does not tell.
 func (e *Engine) oomKills() uint64 {
-	if e.memoryEvents == "" {
+	if e.memoryEvents == nil {
 		return 0
 	}
 	var buf [1024]byte
-	for line := range bytes.Lines(buf[:readSmall(e.memoryEvents, buf[:])]) {
+	n, _ := e.memoryEvents.ReadAt(buf[:], 0) // What cannot be read counts nothing.
+	for line := range bytes.Lines(buf[:n]) {
 		if rest, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
 			n, _ := strconv.ParseUint(string(bytes.TrimSpace(rest)), 10, 64)
 			return n
@@ -44,14 +46,14 @@ func (e *Engine) oomKills() uint64 {
 // blameMemory corrects a record whose process was killed while the out-of-memory killer was at work. The kernel
 // tells only that it killed in this group, so the process itself must have got a SIGKILL that nobody here sent.
 func (p *Process) blameMemory(rec *ExitRecord) {
-	if p.engine.oomKills() <= p.oomBefore {
-		return
-	}
+	itself := rec.Reason == ReasonSignaled && rec.Signal == "SIGKILL"
+	child := rec.Reason == ReasonExited && rec.Code == 128+int(unix.SIGKILL)
 	switch {
-	case rec.Reason == ReasonSignaled && rec.Signal == "SIGKILL":
+	case !itself && !child || p.engine.oomKills() <= p.oomBefore:
+	case itself:
 		rec.Reason = ReasonOutOfMemory
 		rec.Message = "the container was out of memory"
-	case rec.Reason == ReasonExited && rec.Code == 128+int(unix.SIGKILL):
+	case child:
 		rec.Message = "the container was out of memory meanwhile, and a child of the command may have been killed for it"
 	}
 }
