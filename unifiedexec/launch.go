@@ -103,7 +103,6 @@ func (s *stdio) openPipes(mode StdinMode) error {
 		if err != nil {
 			return err
 		}
-		read.widen()
 		s.outputs = append(s.outputs, output{file: read.pollable(), stream: stream})
 		s.child = append(s.child, write.blocking())
 	}
@@ -147,15 +146,6 @@ func pipe() (read, write descriptor, err error) {
 		return 0, 0, &StartError{Op: "pipe", Errno: errnoOf(err)}
 	}
 	return descriptor(fds[0]), descriptor(fds[1]), nil
-}
-
-// outputPipe is how much a process may write before it waits for the engine. More than the default
-// saves turns of the scheduler; the pages come only as they are filled.
-const outputPipe = 256 << 10
-
-func (d descriptor) widen() {
-	// A user who has many pipes is refused, and keeps the default.
-	_, _ = unix.FcntlInt(uintptr(d), unix.F_SETPIPE_SZ, outputPipe)
 }
 
 func (d descriptor) blocking() *os.File { return os.NewFile(uintptr(d), "pipe") }

@@ -11,7 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const pumpBuffer = 64 << 10
+const (
+	pumpBuffer = 64 << 10
+	// outputPipe is how much a process that writes much may write before it waits for the engine. More than the default
+	// saves turns of the scheduler.
+	outputPipe = 256 << 10
+)
 
 var pumpBuffers = sync.Pool{New: func() any { return new([pumpBuffer]byte) }}
 
@@ -29,6 +34,8 @@ type pump struct {
 	ended chan struct{}
 
 	mu sync.Mutex
+	// wide is set once the pipe was asked to hold more.
+	wide bool
 	// taken counts bytes that left the descriptor, stored those that are in the log.
 	taken, stored uint64
 	// target, once wanted, closes reached when stored gets there.
@@ -109,6 +116,10 @@ func (p *pump) read(fd int, buf []byte) (n int, again bool) {
 			return 0, true
 		}
 		p.taken += uint64(max(n, 0))
+		if n == len(buf) && !p.wide && p.stream != StreamTTY {
+			p.wide = true
+			_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, outputPipe) // A user who has many pipes is refused.
+		}
 		return n, false
 	}
 }
