@@ -3,15 +3,16 @@ package agentd
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"io"
 	"slices"
 	"time"
 
+	"execsession.dev/agentd/ledger/jsonline"
 	"execsession.dev/unifiedexec"
 )
 
@@ -106,10 +107,72 @@ const sumDigits = 8
 // appendRecord adds a line: eight digits of a checksum, a space, the record.
 func appendRecord(lines []byte, r journalRecord) []byte {
 	r.Version = journalVersion
-	// Nothing in a record can fail to be encoded.
-	data, _ := json.Marshal(r) //nolint:errchkjson // times are years of four digits, texts are valid
-	lines = fmt.Appendf(lines, "%0*x ", sumDigits, crc32.Checksum(data, castagnoli))
-	return append(append(lines, data...), '\n')
+	at := len(lines)
+	lines = append(lines, "00000000 "...)
+	o := jsonline.Into(lines)
+	o.Open("")
+	o.Int("v", int64(r.Version))
+	r.write(o)
+	o.Close()
+	lines, _ = o.End() // Nothing in a record can fail to be encoded: times are years of four digits.
+	sum := binary.BigEndian.AppendUint32(make([]byte, 0, sumDigits/2), crc32.Checksum(lines[at+sumDigits+1:], castagnoli))
+	hex.Encode(lines[at:], sum)
+	return append(lines, '\n')
+}
+
+// write writes the body as encoding/json would.
+func (r *journalRecord) write(o *jsonline.Object) {
+	if r.Open != nil {
+		o.Open("open")
+		o.Text("boot", r.Open.Boot)
+		o.Text("machine", r.Open.Machine)
+		o.Time("time", r.Open.Time)
+		o.Int("flawed", int64(r.Open.Flawed))
+		o.Close()
+	}
+	if r.Start != nil {
+		r.Start.write(o)
+	}
+	if r.Exit != nil {
+		r.Exit.write(o)
+	}
+	o.SomeInt("told", int64(r.Told))
+	if r.Closed != nil {
+		o.Open("closed")
+		o.Time("time", r.Closed.Time)
+		o.Close()
+	}
+}
+
+func (s *startRecord) write(o *jsonline.Object) {
+	o.Open("start")
+	o.Int("id", int64(s.ID))
+	o.Int("pid", int64(s.PID))
+	o.SomeUint("ticks", s.Ticks)
+	o.SomeUint("mark", s.Mark)
+	o.Time("time", s.Time)
+	o.Text("command", s.Command)
+	o.Text("program", s.Program)
+	o.Text("workdir", s.Workdir)
+	o.SomeTrue("tty", s.TTY)
+	o.Close()
+}
+
+func (e *endRecord) write(o *jsonline.Object) {
+	o.Open("exit")
+	o.Int("id", int64(e.ID))
+	o.Time("started", e.Started)
+	o.Time("time", e.Time)
+	o.Text("reason", string(e.Reason))
+	o.Int("code", int64(e.Code))
+	o.SomeText("signal", e.Signal)
+	o.SomeText("message", e.Message)
+	o.SomeInt("user", int64(e.User))
+	o.SomeInt("system", int64(e.System))
+	o.SomeInt("maxRSS", e.MaxRSS)
+	o.SomeUint("bytes", e.Bytes)
+	o.SomeTrue("outputLost", e.OutputLost)
+	o.Close()
 }
 
 // parseRecord reads a line without its newline; false when it is no record of this version.

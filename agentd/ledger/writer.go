@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"sync"
@@ -144,7 +143,7 @@ func Encode(record Record) ([]byte, error) {
 
 // EncodeWithin is Encode with another bound, as for the termination message.
 func EncodeWithin(record Record, limit int) ([]byte, error) {
-	line, err := json.Marshal(record)
+	line, err := encode(record)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a %s record: %w", record.Type, err)
 	}
