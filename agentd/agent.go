@@ -187,8 +187,7 @@ func (a *Agent) Serve(ctx context.Context, listener net.Listener) error {
 	reporting, stopReporting := context.WithCancel(loops)
 	background.Go(func() { a.reporter.run(reporting) })
 
-	server := newServer(a.log)
-	wire.RegisterAgentServer(server, a.service)
+	server := newServer(a.service, a.log)
 	serving := make(chan error, 1)
 	go func() { serving <- server.Serve(listener) }()
 
@@ -198,7 +197,7 @@ func (a *Agent) Serve(ctx context.Context, listener net.Listener) error {
 	err = errors.Join(err, a.stopEngine())
 	close(a.service.ending.commandsEnded)
 	a.reporter.denials.settle(denialsEndTime)
-	stopServer(server)
+	server.Stop(serverEndTime) // Calls that are about to end are sending exit records.
 	a.service.feeds.Wait()
 	a.closeJournal()
 	stopReporting()
@@ -282,23 +281,6 @@ func (a *Agent) stopEngine() error {
 	return a.engine.Close(ctx)
 }
 
-// stopServer lets calls that are about to end do so: they are sending exit records.
-func stopServer(server *grpc.Server) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		server.GracefulStop()
-	}()
-	timer := time.NewTimer(serverEndTime)
-	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
-		server.Stop()
-		<-done
-	}
-}
-
 // sayLast writes the last status to the ledger and, cut to what the kubelet takes, to
 // the termination message, which outlives the container's log.
 func (a *Agent) sayLast() {
@@ -343,14 +325,13 @@ func (a *Agent) endLedger(done <-chan struct{}) {
 
 // newServer has static windows: growing ones fill every pipe on the way with bulk data,
 // which then stands before a keystroke.
-func newServer(log *slog.Logger) *grpc.Server {
+func newServer(service *service, log *slog.Logger) *wire.Server {
 	const (
 		streamWindow = 128 << 10
 		connWindow   = 256 << 10
 		buffer       = 64 << 10
 	)
-	return grpc.NewServer(
-		grpc.UnaryInterceptor(unaryInterceptor(log)),
+	return wire.NewServer(service, unaryInterceptor(log),
 		grpc.StreamInterceptor(streamInterceptor(log)),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),

@@ -23,8 +23,8 @@ const DefaultSocket = "@execsession-agentd"
 const (
 	// maxUnchecked bounds connections whose peer is being looked at.
 	maxUnchecked = 32
-	// maxConnections bounds the peers that are served: every client has two.
-	maxConnections = 64
+	// maxConnections bounds the peers that are served: every client has up to three.
+	maxConnections = 96
 	// verdictTimeout bounds writing the verdict; the line fits into any socket's buffer.
 	verdictTimeout = time.Second
 )

@@ -60,12 +60,14 @@ func newScriptedAgent(t *testing.T) *scriptedAgent {
 		startAt:  time.Unix(1_700_000_000, 5),
 		exit:     &wire.ExitRecord{Reason: wire.ExitReason_EXIT_REASON_EXITED, ExitCode: 7},
 	}
-	server := grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))
-	wire.RegisterAgentServer(server, a)
+	pass := func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		return handle(ctx, request)
+	}
+	server := wire.NewServer(a, pass, grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(a.listener) }()
 	t.Cleanup(func() {
-		server.Stop()
+		server.Stop(0)
 		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			t.Errorf("serving: %v", err)
 		}

@@ -57,7 +57,7 @@ type Streams struct {
 func (c *Client) Run(ctx context.Context, command *wire.Command, streams Streams) (*wire.ExitRecord, error) {
 	a := &attachment{client: c, streams: streams, channel: c.bulk, starting: true}
 	if command.GetTty() {
-		a.channel = c.control
+		a.channel = c.terminals
 	}
 	return a.run(ctx, &wire.AttachRequest{Message: &wire.AttachRequest_Start{Start: &wire.StartRequest{Command: command}}})
 }

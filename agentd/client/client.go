@@ -26,10 +26,10 @@ const bulkBuffer = 64 << 10
 
 // Client calls one agent. It is safe for concurrent use; Close ends its connections.
 type Client struct {
-	control *channel
-	// bulk is the control channel itself when there is only one connection.
-	bulk         *channel
-	reconnectFor time.Duration
+	// calls are those of one request and one response. Terminals are apart from bulk output, behind which a keystroke's
+	// echo would wait. All three are the same channel when there is only one connection.
+	calls, terminals, bulk *channel
+	reconnectFor           time.Duration
 }
 
 // Option changes a Client.
@@ -38,7 +38,7 @@ type Option func(*Client)
 // OneConnection makes the client use one connection for everything, for a Dial that can
 // give no second one.
 func OneConnection() Option {
-	return func(c *Client) { c.bulk = c.control }
+	return func(c *Client) { c.calls, c.bulk = c.terminals, c.terminals }
 }
 
 // ReconnectFor sets how long Run and Attach try to reach the agent again after a
@@ -47,11 +47,21 @@ func ReconnectFor(d time.Duration) Option {
 	return func(c *Client) { c.reconnectFor = d }
 }
 
-// New makes a client; it dials when the first call is made.
+// The static windows of terminals: without them gRPC widens its windows until every buffer on the way is full and an
+// echo takes ten times as long.
+const (
+	terminalStreamWindow = 128 << 10
+	terminalConnWindow   = 256 << 10
+)
+
+// New makes a client; it dials each connection when the first call that needs it is made.
 func New(dial func(ctx context.Context) (net.Conn, error), options ...Option) *Client {
 	c := &Client{
-		control:      newChannel(dial, controlWindows()...),
-		bulk:         newChannel(dial, grpc.WithReadBufferSize(bulkBuffer)),
+		calls: newChannel(dial, connectCalls),
+		terminals: newChannel(dial, connectStreams(
+			grpc.WithStaticStreamWindowSize(terminalStreamWindow), grpc.WithStaticConnWindowSize(terminalConnWindow),
+		)),
+		bulk:         newChannel(dial, connectStreams(grpc.WithReadBufferSize(bulkBuffer))),
 		reconnectFor: reconnectFor,
 	}
 	for _, option := range options {
@@ -62,12 +72,13 @@ func New(dial func(ctx context.Context) (net.Conn, error), options ...Option) *C
 
 // Close closes the connections; what runs keeps running.
 func (c *Client) Close() error {
-	var both sync.WaitGroup
-	both.Go(c.control.close)
-	if c.bulk != c.control {
-		both.Go(c.bulk.close)
+	var all sync.WaitGroup
+	all.Go(c.terminals.close)
+	if c.bulk != c.terminals {
+		all.Go(c.bulk.close)
+		all.Go(c.calls.close)
 	}
-	both.Wait()
+	all.Wait()
 	return nil
 }
 
@@ -149,13 +160,13 @@ func duration(d *time.Duration) *durationpb.Duration {
 	return durationpb.New(*d)
 }
 
-// call makes one unary call on the control channel.
+// call makes one call of one request and one response.
 func call[Request, Answer any](
 	ctx context.Context, c *Client,
 	method func(wire.AgentClient, context.Context, *Request, ...grpc.CallOption) (*Answer, error),
 	request *Request,
 ) (*Answer, error) {
-	l, err := c.control.link(ctx)
+	l, err := c.calls.link(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -19,29 +19,16 @@ import (
 )
 
 const (
-	// maxMessageBytes bounds one answer; a ToolResult is at most a few MiB.
-	maxMessageBytes = 16 << 20
-	// Pings of HTTP/2 are data to everything between here and the agent, so they also keep
+	// Pings are data to everything between here and the agent, so they also keep
 	// proxies from cutting a quiet connection; the shortest idle time met is 20 s to 60 s.
 	pingEvery = 15 * time.Second
 	pingWait  = 20 * time.Second
-	// The static windows of the control channel: without them gRPC widens its windows until
-	// every buffer on the way is full and an echo takes ten times as long.
-	controlStreamWindow = 128 << 10
-	controlConnWindow   = 256 << 10
 )
-
-func controlWindows() []grpc.DialOption {
-	return []grpc.DialOption{
-		grpc.WithStaticStreamWindowSize(controlStreamWindow),
-		grpc.WithStaticConnWindowSize(controlConnWindow),
-	}
-}
 
 // channel hands out its live link and dials a new one when there is none.
 type channel struct {
 	dial    Dial
-	options []grpc.DialOption
+	connect connect
 	// turn is held (one element) while somebody looks or dials; unlike a mutex, waiting for
 	// it ends with the waiter's context.
 	turn    chan struct{}
@@ -51,8 +38,8 @@ type channel struct {
 	closed  bool
 }
 
-func newChannel(dial Dial, options ...grpc.DialOption) *channel {
-	return &channel{dial: dial, options: options, turn: make(chan struct{}, 1)}
+func newChannel(dial Dial, connect connect) *channel {
+	return &channel{dial: dial, connect: connect, turn: make(chan struct{}, 1)}
 }
 
 func (ch *channel) link(ctx context.Context) (*link, error) {
@@ -71,9 +58,13 @@ func (ch *channel) link(ctx context.Context) (*link, error) {
 		}
 		ch.retire()
 	}
-	fresh, err := connect(ctx, ch.dial, ch.options)
+	conn, err := ch.dial(ctx)
 	if err != nil {
-		return nil, err
+		return nil, &ConnectionError{Dialing: true, Err: err}
+	}
+	fresh, err := ch.connect(ctx, conn)
+	if err != nil {
+		return nil, &ConnectionError{Dialing: true, Err: err}
 	}
 	ch.current = fresh
 	return fresh, nil
@@ -84,7 +75,7 @@ func (ch *channel) link(ctx context.Context) (*link, error) {
 func (ch *channel) retire() {
 	kept := ch.retired[:0]
 	for _, old := range append(ch.retired, ch.current) {
-		if old.conn.broken() != nil {
+		if old.broken() != nil {
 			old.close()
 			continue
 		}
@@ -106,80 +97,114 @@ func (ch *channel) close() {
 	ch.retired, ch.current = nil, nil
 }
 
-// link is gRPC over one net.Conn. It never dials again: the channel makes a new one.
+// connect begins to speak on a connection, and returns once the agent has. It owns the connection; after an error it has
+// closed it.
+type connect func(ctx context.Context, conn net.Conn) (*link, error)
+
+// link is one connection to the agent. It never dials again: the channel makes a new one.
 type link struct {
-	grpc  *grpc.ClientConn
-	conn  *watchedConn
+	carrier
 	agent wire.AgentClient
 }
 
-// connect dials and waits until the agent has spoken.
-func connect(ctx context.Context, dial Dial, options []grpc.DialOption) (*link, error) {
-	raw, err := dial(ctx)
-	if err != nil {
-		return nil, &ConnectionError{Dialing: true, Err: err}
-	}
-	l := &link{conn: &watchedConn{Conn: raw}}
-	var taken atomic.Bool
-	l.grpc, err = grpc.NewClient("passthrough:///agentd", append([]grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
-			if !taken.CompareAndSwap(false, true) {
-				return nil, l.cause(io.ErrUnexpectedEOF)
-			}
-			return l.conn, nil
-		}),
-		grpc.WithIdleTimeout(0),
-		grpc.WithDisableServiceConfig(),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingWait}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes)),
-	}, options...)...)
-	if err != nil {
-		_ = raw.Close()
-		return nil, &ConnectionError{Dialing: true, Err: err}
-	}
-	if err := l.awaitReady(ctx); err != nil {
-		l.close()
-		return nil, &ConnectionError{Dialing: true, Err: err}
-	}
-	l.agent = wire.NewAgentClient(l.grpc)
-	return l, nil
+// carrier is what a link goes by.
+type carrier interface {
+	// live is whether it takes new calls; broken is the error that ended the connection, or nil.
+	live() bool
+	broken() error
+	close()
 }
 
-func (l *link) awaitReady(ctx context.Context) error {
-	l.grpc.Connect()
-	for {
-		state := l.grpc.GetState()
-		if state == connectivity.Ready {
-			return nil
-		}
-		if state == connectivity.TransientFailure || state == connectivity.Shutdown {
-			return l.cause(errors.New("it did not speak the agent's protocol"))
-		}
-		if !l.grpc.WaitForStateChange(ctx, state) {
-			// What the connection says, if it says anything, tells more than a timeout.
-			return l.cause(context.Cause(ctx))
-		}
-	}
-}
-
-func (l *link) live() bool {
-	return l.conn.broken() == nil && l.grpc.GetState() == connectivity.Ready
-}
-
-// cause prefers the connection's own error to gRPC's description of it, unless the
-// connection only tells that this side closed it.
+// cause prefers the connection's own error to a description of it, unless the connection only tells that this side
+// closed it.
 func (l *link) cause(otherwise error) error {
-	if err := l.conn.broken(); err != nil && !errors.Is(err, net.ErrClosed) {
+	if err := l.broken(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return err
 	}
 	return otherwise
 }
 
-func (l *link) close() {
-	_ = l.grpc.Close()
+// calls is a carrier of calls of one request and one response.
+type calls struct{ conn *wire.CallConn }
+
+func connectCalls(ctx context.Context, raw net.Conn) (*link, error) {
+	conn, err := wire.NewCallConn(ctx, raw, wire.Pings{Every: pingEvery, Wait: pingWait})
+	if err != nil {
+		return nil, err
+	}
+	return &link{carrier: calls{conn}, agent: wire.NewAgentClient(conn)}, nil
+}
+
+func (c calls) live() bool    { return c.broken() == nil }
+func (c calls) broken() error { return c.conn.Err() }
+func (c calls) close()        { _ = c.conn.Close() } // It never fails.
+
+// streams is gRPC over one net.Conn, a carrier of everything.
+type streams struct {
+	grpc *grpc.ClientConn
+	conn *watchedConn
+}
+
+// connectStreams makes links with options of gRPC.
+func connectStreams(options ...grpc.DialOption) connect {
+	return func(ctx context.Context, raw net.Conn) (*link, error) {
+		s := &streams{conn: &watchedConn{Conn: raw}}
+		l := &link{carrier: s}
+		var taken atomic.Bool
+		var err error
+		s.grpc, err = grpc.NewClient("passthrough:///agentd", append([]grpc.DialOption{
+			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
+				if !taken.CompareAndSwap(false, true) {
+					return nil, l.cause(io.ErrUnexpectedEOF)
+				}
+				return s.conn, nil
+			}),
+			grpc.WithIdleTimeout(0),
+			grpc.WithDisableServiceConfig(),
+			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingWait}),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxResponseBytes)),
+		}, options...)...)
+		if err != nil {
+			return nil, errors.Join(err, raw.Close())
+		}
+		if err := s.awaitReady(ctx); err != nil {
+			err = l.cause(err)
+			s.close()
+			return nil, err
+		}
+		l.agent = wire.NewAgentClient(s.grpc)
+		return l, nil
+	}
+}
+
+func (s *streams) awaitReady(ctx context.Context) error {
+	s.grpc.Connect()
+	for {
+		state := s.grpc.GetState()
+		if state == connectivity.Ready {
+			return nil
+		}
+		if state == connectivity.TransientFailure || state == connectivity.Shutdown {
+			return errors.New("it did not speak the agent's protocol")
+		}
+		if !s.grpc.WaitForStateChange(ctx, state) {
+			// What the connection says, if it says anything, tells more than a timeout.
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (s *streams) live() bool {
+	return s.broken() == nil && s.grpc.GetState() == connectivity.Ready
+}
+
+func (s *streams) broken() error { return s.conn.broken() }
+
+func (s *streams) close() {
+	_ = s.grpc.Close()
 	// gRPC closes only a connection that it took.
-	_ = l.conn.Close()
+	_ = s.conn.Close()
 }
 
 // watchedConn remembers the first error of its connection, which gRPC would flatten into

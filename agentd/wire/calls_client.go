@@ -1,0 +1,334 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// Pings says how often a client asks whether the agent is still there, and how long it waits for the answer.
+type Pings struct{ Every, Wait time.Duration }
+
+// CallConn carries calls over one connection. It implements grpc.ClientConnInterface, but for streams.
+// Its calls may be made from several goroutines at once.
+type CallConn struct {
+	conn  net.Conn
+	pings Pings
+	// sending and reading hold an element of whoever writes or reads: waiting for a turn ends with a context.
+	sending chan struct{}
+	reading chan struct{}
+	in      frameReader
+	// ended is closed by end, after err is set.
+	ended chan struct{}
+	err   error
+	// idle begins to watch the connection when nobody has used it for a moment, and ping asks the agent.
+	idle, ping *time.Timer
+	goroutines sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	lastID  uint64
+	waiting map[uint64]chan *CallAnswer
+}
+
+// idleTime is after what time without calls somebody looks whether the connection ends. With calls, their callers do.
+const idleTime = 50 * time.Millisecond
+
+// lastWordsTime bounds how long a connection that takes nothing more is listened to.
+const lastWordsTime = time.Second
+
+// longAgo is a deadline that ends what waits at once.
+var longAgo = time.Unix(1, 0)
+
+// NewCallConn begins a connection for calls, and returns once the agent has answered. It owns conn; after an error it has
+// closed it.
+func NewCallConn(ctx context.Context, conn net.Conn, pings Pings) (*CallConn, error) {
+	c := &CallConn{
+		conn: conn, pings: pings,
+		sending: make(chan struct{}, 1), reading: make(chan struct{}, 1),
+		in:    frameReader{from: conn, most: MaxResponseBytes + frameExtra},
+		ended: make(chan struct{}), waiting: map[uint64]chan *CallAnswer{},
+	}
+	c.mu.Lock() // The timers' functions wait for it.
+	c.idle = time.AfterFunc(idleTime, func() { c.spawn(c.watch) })
+	c.ping = time.AfterFunc(pings.Every, func() { c.spawn(c.askAgent) })
+	c.mu.Unlock()
+	err := c.send(ctx, []byte(CallPreface))
+	if err == nil {
+		_, err = c.call(ctx, &Call{})
+	}
+	if err == nil {
+		return c, nil
+	}
+	// What the connection says tells more than that it was waited for in vain.
+	if ended := c.Err(); ended != nil {
+		err = ended
+	} else if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return nil, errors.Join(err, c.Close())
+}
+
+// Close ends the connection; calls that wait fail.
+func (c *CallConn) Close() error {
+	c.end(net.ErrClosed)
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.goroutines.Wait()
+	return nil
+}
+
+// Err is why the connection ended, or nil while it lives.
+func (c *CallConn) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// end is for the first error only.
+func (c *CallConn) end(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	c.err = err
+	close(c.ended)
+	c.idle.Stop()
+	c.ping.Stop()
+	_ = c.conn.Close() // What was wrong with it is known.
+}
+
+func (c *CallConn) spawn(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.goroutines.Go(f)
+	}
+}
+
+// NewStream implements grpc.ClientConnInterface.
+func (c *CallConn) NewStream(_ context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, status.Errorf(codes.Unimplemented, "%s is a stream, which a connection for calls does not carry", method)
+}
+
+// Invoke implements grpc.ClientConnInterface. Options change nothing. A call whose context ends while its request is
+// half sent takes the connection with it.
+func (c *CallConn) Invoke(ctx context.Context, method string, request, response any, _ ...grpc.CallOption) error {
+	sent, err := proto.Marshal(request.(proto.Message)) //nolint:forcetypeassert // generated code calls
+	if err != nil {
+		return status.Errorf(codes.Internal, "encoding the request of %s: %v", method, err)
+	}
+	if len(sent) > maxRequestBytes {
+		return status.Errorf(codes.ResourceExhausted, "the request of %s has %d bytes, and at most %d are taken", method, len(sent), maxRequestBytes)
+	}
+	call := &Call{Method: method, Request: sent}
+	if deadline, ok := ctx.Deadline(); ok {
+		call.TimeLeft = durationpb.New(time.Until(deadline))
+	}
+	answer, err := c.call(ctx, call)
+	if err != nil {
+		return err
+	}
+	if failure := answer.GetFailure(); failure != nil {
+		return failure.err()
+	}
+	if err := proto.Unmarshal(answer.GetResponse(), response.(proto.Message)); err != nil { //nolint:forcetypeassert // as above
+		return status.Errorf(codes.Internal, "reading the response of %s: %v", method, err)
+	}
+	return nil
+}
+
+// call sends a call and waits for its answer.
+func (c *CallConn) call(ctx context.Context, call *Call) (*CallAnswer, error) {
+	mine := make(chan *CallAnswer, 1)
+	c.mu.Lock()
+	c.lastID++
+	call.Id = c.lastID
+	c.waiting[call.Id] = mine
+	c.mu.Unlock()
+	defer c.leave(call.Id)
+	frame, err := appendFrame(nil, call)
+	if err != nil {
+		return nil, status.Error(codes.Internal, err.Error())
+	}
+	if err := c.send(ctx, frame); err != nil {
+		return nil, err
+	}
+	for {
+		select {
+		case answer := <-mine:
+			return answer, nil
+		case <-c.ended:
+			if len(mine) == 0 {
+				return nil, c.broken()
+			}
+		case <-ctx.Done():
+			c.giveUp(call.Id)
+			return nil, status.FromContextError(ctx.Err()).Err()
+		case c.reading <- struct{}{}:
+			c.read(ctx, func() bool { return len(mine) > 0 })
+			<-c.reading
+		}
+	}
+}
+
+// leave forgets a call. With the last one somebody else has to look whether the connection ends.
+func (c *CallConn) leave(id uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.waiting, id)
+	c.watchLaterLocked()
+}
+
+func (c *CallConn) broken() error {
+	return status.Errorf(codes.Unavailable, "the connection ended: %v", c.err)
+}
+
+// giveUp tells the agent that nobody waits for an answer any more.
+func (c *CallConn) giveUp(id uint64) {
+	frame, err := appendFrame(nil, &Call{Id: id, Cancel: true})
+	if err != nil {
+		return // Two numbers can always be encoded.
+	}
+	c.spawn(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), c.pings.Wait)
+		defer cancel()
+		_ = c.send(ctx, frame) // The connection is gone, and with it the call.
+	})
+}
+
+// send writes a frame, when it is its turn. One that is written only half leaves nothing to go on with.
+func (c *CallConn) send(ctx context.Context, frame []byte) error {
+	select {
+	case c.sending <- struct{}{}:
+		defer func() { <-c.sending }()
+	case <-c.ended:
+		return c.broken()
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	release := until(ctx, c.conn.SetWriteDeadline)
+	_, err := c.conn.Write(frame)
+	release()
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		c.end(fmt.Errorf("a call was given up while it was sent: %w", ctx.Err()))
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	c.hearWhy(fmt.Errorf("writing: %w", err))
+	return c.broken()
+}
+
+// hearWhy ends a connection that takes nothing more: what can still be read says why, else it was the writing.
+func (c *CallConn) hearWhy(writing error) {
+	ctx, cancel := context.WithTimeout(context.Background(), lastWordsTime)
+	defer cancel()
+	select {
+	case c.reading <- struct{}{}:
+		c.read(ctx, func() bool { return false })
+		<-c.reading
+	case <-c.ended: // Whoever reads has heard it.
+	case <-ctx.Done():
+	}
+	c.end(writing)
+}
+
+// read reads answers until enough, the end of ctx or that of the connection. The caller has the turn.
+func (c *CallConn) read(ctx context.Context, enough func() bool) {
+	release := until(ctx, c.conn.SetReadDeadline)
+	defer release()
+	for !enough() && ctx.Err() == nil {
+		frame, err := c.in.next()
+		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && ctx.Err() != nil {
+			return
+		}
+		var answer CallAnswer
+		if err == nil {
+			err = proto.Unmarshal(frame, &answer)
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			c.end(errors.New("the other end closed it"))
+			return
+		case err != nil:
+			c.end(fmt.Errorf("reading: %w", err))
+			return
+		}
+		c.mu.Lock()
+		if waits := c.waiting[answer.GetId()]; waits != nil {
+			waits <- &answer // It has room: a call has one answer.
+			delete(c.waiting, answer.GetId())
+		}
+		c.mu.Unlock()
+	}
+}
+
+// until ends what a connection waits for once ctx ends, by its deadline; release takes that back.
+func until(ctx context.Context, setDeadline func(time.Time) error) (release func()) {
+	set := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		_ = setDeadline(longAgo) // It fails only for a closed connection, which waits for nothing.
+		close(set)
+	})
+	return func() {
+		if !stop() {
+			<-set
+			_ = setDeadline(time.Time{}) // As above.
+		}
+	}
+}
+
+// watch reads while nobody calls, so that the end of the connection is known before the next call. After an answer, which
+// only a caller that came meanwhile can get, it leaves the reading to callers.
+func (c *CallConn) watch() {
+	select {
+	case c.reading <- struct{}{}:
+	default:
+		return // A caller reads.
+	}
+	answered := false
+	c.read(context.Background(), func() (enough bool) {
+		enough, answered = answered, true
+		return enough
+	})
+	<-c.reading
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watchLaterLocked()
+}
+
+// watchLaterLocked is for when nobody waits for an answer, and so nobody may be reading.
+func (c *CallConn) watchLaterLocked() {
+	if len(c.waiting) == 0 && c.err == nil {
+		c.idle.Reset(idleTime)
+	}
+}
+
+// askAgent ends a connection on which the agent does not answer.
+func (c *CallConn) askAgent() {
+	ctx, cancel := context.WithTimeout(context.Background(), c.pings.Wait)
+	defer cancel()
+	if _, err := c.call(ctx, &Call{}); err != nil {
+		c.end(fmt.Errorf("the agent said nothing for %s", c.pings.Wait))
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		c.ping.Reset(c.pings.Every)
+	}
+}

@@ -1,0 +1,475 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/testing/protocmp"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const testPatience = 30 * time.Second
+
+// stubAgent answers ExecCommand with what a test gives.
+type stubAgent struct {
+	UnimplementedAgentServer
+	exec func(ctx context.Context, r *ExecCommandRequest) (*ToolResult, error)
+}
+
+func (a *stubAgent) ExecCommand(ctx context.Context, r *ExecCommandRequest) (*ToolResult, error) {
+	return a.exec(ctx, r)
+}
+
+func passThrough(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	return handle(ctx, request)
+}
+
+// serveStub serves on a socket until the test ends.
+func serveStub(t *testing.T, exec func(ctx context.Context, r *ExecCommandRequest) (*ToolResult, error)) (server *Server, socket string) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server = NewServer(&stubAgent{exec: exec}, passThrough)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Stop(0)
+		if err := <-served; err != nil {
+			t.Errorf("serving: %v", err)
+		}
+	})
+	return server, socket
+}
+
+func dialSocket(t *testing.T, socket string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+var patientPings = Pings{Every: time.Hour, Wait: testPatience}
+
+func newTestCalls(t *testing.T, conn net.Conn, pings Pings) *CallConn {
+	t.Helper()
+	c, err := NewCallConn(deadline(t), conn, pings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func deadline(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testPatience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// A call says the same whichever way it goes.
+func TestCallsAnswerAsGRPCDoes(t *testing.T) {
+	detailed, err := status.New(codes.InvalidArgument, "bad").WithDetails(
+		&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: "command", Description: "is missing"}}},
+		&errdetails.ErrorInfo{Reason: ReasonUnknownProcess, Domain: ErrorDomain, Metadata: map[string]string{"a": "b"}},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcomes := map[string]error{
+		"an answer": nil, "an error of Go": errors.New("plain"), "a status": status.Error(codes.NotFound, "none"),
+		"details": detailed.Err(), "wrapped": fmt.Errorf("around: %w", detailed.Err()), "of a context": context.Canceled,
+		"text that is not UTF-8": status.Error(codes.Internal, "\xff"),
+	}
+	_, socket := serveStub(t, func(_ context.Context, r *ExecCommandRequest) (*ToolResult, error) {
+		return &ToolResult{Output: r.GetJustification(), Notices: []string{"n"}}, outcomes[r.GetJustification()]
+	})
+	overGRPC, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer overGRPC.Close()
+	calls := newTestCalls(t, dialSocket(t, socket), patientPings)
+	for name := range outcomes {
+		request := &ExecCommandRequest{Justification: name}
+		want, wantErr := NewAgentClient(overGRPC).ExecCommand(deadline(t), request)
+		got, gotErr := NewAgentClient(calls).ExecCommand(deadline(t), request)
+		if wantErr != nil {
+			want, got = nil, nil
+		}
+		if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+			t.Errorf("%s: gRPC and calls differ (-gRPC +calls):\n%s", name, diff)
+		}
+		if diff := cmp.Diff(status.Convert(wantErr).Proto(), status.Convert(gotErr).Proto(), protocmp.Transform()); diff != "" {
+			t.Errorf("%s: errors of gRPC and calls differ (-gRPC +calls):\n%s", name, diff)
+		}
+	}
+	if _, err := NewAgentClient(calls).GetStatus(deadline(t), &GetStatusRequest{}); status.Code(err) != codes.Unimplemented {
+		t.Errorf("a method that the agent has not: %v", err)
+	}
+	if err := calls.Invoke(deadline(t), "/no.Such/Method", &GetStatusRequest{}, &AgentStatus{}); status.Code(err) != codes.Unimplemented {
+		t.Errorf("a method that there is not: %v", err)
+	}
+	if _, err := NewAgentClient(calls).Attach(deadline(t)); status.Code(err) != codes.Unimplemented {
+		t.Errorf("a stream: %v", err)
+	}
+}
+
+func TestCallsHaveBounds(t *testing.T) {
+	_, socket := serveStub(t, func(_ context.Context, r *ExecCommandRequest) (*ToolResult, error) {
+		return &ToolResult{Output: strings.Repeat("x", int(r.GetYieldTimeMs()))}, nil
+	})
+	calls := NewAgentClient(newTestCalls(t, dialSocket(t, socket), patientPings))
+	for name, tc := range map[string]struct {
+		request, response int
+		code              codes.Code
+	}{
+		"small":                 {1, 1, codes.OK},
+		"large":                 {maxRequestBytes - 100, MaxResponseBytes - 100, codes.OK},
+		"a request too large":   {maxRequestBytes, 1, codes.ResourceExhausted},
+		"a response too large":  {1, MaxResponseBytes, codes.ResourceExhausted},
+		"small, after the rest": {1, 1, codes.OK},
+	} {
+		size := int64(tc.response)
+		result, err := calls.ExecCommand(deadline(t), &ExecCommandRequest{Justification: strings.Repeat("x", tc.request), YieldTimeMs: &size})
+		if status.Code(err) != tc.code || err == nil && len(result.GetOutput()) != tc.response {
+			t.Errorf("%s: %d bytes, %v", name, len(result.GetOutput()), err)
+		}
+	}
+}
+
+// block is an agent's call that waits for its context, and says so.
+type block struct{ began, ended chan struct{} }
+
+func newBlock() block { return block{began: make(chan struct{}, maxCalls), ended: make(chan struct{}, maxCalls)} }
+
+func (b block) wait(ctx context.Context) error {
+	b.began <- struct{}{}
+	<-ctx.Done()
+	b.ended <- struct{}{}
+	return ctx.Err()
+}
+
+func (b block) exec(ctx context.Context, r *ExecCommandRequest) (*ToolResult, error) {
+	if r.GetJustification() == "at once" {
+		return &ToolResult{}, nil
+	}
+	return nil, b.wait(ctx)
+}
+
+func TestGivingUpACall(t *testing.T) {
+	b := newBlock()
+	_, socket := serveStub(t, b.exec)
+	conn := newTestCalls(t, dialSocket(t, socket), patientPings)
+	calls := NewAgentClient(conn)
+	for name, tc := range map[string]struct {
+		giveUp func(context.Context) (context.Context, context.CancelFunc)
+		code   codes.Code
+	}{
+		"cancelled": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			go func() { <-b.began; cancel() }()
+			return ctx, cancel
+		}, codes.Canceled},
+		"too late": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 20*time.Millisecond)
+		}, codes.DeadlineExceeded},
+	} {
+		ctx, cancel := tc.giveUp(deadline(t))
+		if _, err := calls.ExecCommand(ctx, &ExecCommandRequest{}); status.Code(err) != tc.code {
+			t.Errorf("%s: %v", name, err)
+		}
+		cancel()
+		<-b.ended // the agent's call ends too
+		if _, err := calls.ExecCommand(deadline(t), &ExecCommandRequest{Justification: "at once"}); err != nil {
+			t.Errorf("%s: the next call: %v", name, err)
+		}
+	}
+	if err := conn.Err(); err != nil {
+		t.Errorf("the connection ended: %v", err)
+	}
+}
+
+func TestManyCallsOfOneConnection(t *testing.T) {
+	b := newBlock()
+	_, socket := serveStub(t, b.exec)
+	calls := NewAgentClient(newTestCalls(t, dialSocket(t, socket), patientPings))
+	ctx, cancel := context.WithCancel(deadline(t))
+	var waiting sync.WaitGroup
+	for range maxCalls {
+		waiting.Go(func() {
+			if _, err := calls.ExecCommand(ctx, &ExecCommandRequest{}); status.Code(err) != codes.Canceled {
+				t.Errorf("a call among many: %v", err)
+			}
+		})
+	}
+	for range maxCalls {
+		<-b.began
+	}
+	if _, err := calls.ExecCommand(deadline(t), &ExecCommandRequest{Justification: "at once"}); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("one more: %v", err)
+	}
+	cancel()
+	waiting.Wait()
+	for range maxCalls {
+		<-b.ended
+	}
+	// Their answers, which nobody waits for, may still be on their way.
+	for {
+		_, err := calls.ExecCommand(deadline(t), &ExecCommandRequest{Justification: "at once"})
+		if err == nil {
+			return
+		}
+		if status.Code(err) != codes.ResourceExhausted {
+			t.Fatalf("afterwards: %v", err)
+		}
+	}
+}
+
+// Answers find their calls, whoever reads them.
+func TestAnswersOfCallsAtATime(t *testing.T) {
+	_, socket := serveStub(t, func(_ context.Context, r *ExecCommandRequest) (*ToolResult, error) {
+		time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
+		return &ToolResult{Output: r.GetJustification()}, nil
+	})
+	calls := NewAgentClient(newTestCalls(t, dialSocket(t, socket), Pings{Every: time.Millisecond, Wait: testPatience}))
+	var callers sync.WaitGroup
+	for caller := range 16 {
+		callers.Go(func() {
+			for i := range 200 {
+				ctx, cancel := context.WithCancel(deadline(t))
+				if i%7 == 0 {
+					time.AfterFunc(time.Duration(rand.IntN(200))*time.Microsecond, cancel)
+				}
+				text := fmt.Sprint(caller, " ", i)
+				result, err := calls.ExecCommand(ctx, &ExecCommandRequest{Justification: text})
+				if given := ctx.Err() != nil; err == nil && result.GetOutput() != text || err != nil && !given {
+					t.Errorf("%q: %q, %v", text, result.GetOutput(), err)
+				}
+				cancel()
+				if i%50 == 0 {
+					time.Sleep(2 * idleTime) // Somebody else reads meanwhile.
+				}
+			}
+		})
+	}
+	callers.Wait()
+}
+
+func awaitErr(t *testing.T, c *CallConn) error {
+	t.Helper()
+	select {
+	case <-c.ended:
+		return c.Err()
+	case <-deadline(t).Done():
+		t.Fatal("the end of the connection is not noticed")
+		return nil
+	}
+}
+
+func TestEndsOfConnectionsForCalls(t *testing.T) {
+	t.Run("with a call", func(t *testing.T) {
+		b := newBlock()
+		server, socket := serveStub(t, b.exec)
+		c := newTestCalls(t, dialSocket(t, socket), patientPings)
+		go func() { <-b.began; server.Stop(0) }()
+		if _, err := NewAgentClient(c).ExecCommand(deadline(t), &ExecCommandRequest{}); err == nil {
+			t.Error("a call whose agent ended has an answer")
+		}
+		_ = awaitErr(t, c)
+		if _, err := NewAgentClient(c).ExecCommand(deadline(t), &ExecCommandRequest{}); status.Code(err) != codes.Unavailable {
+			t.Errorf("a call afterwards: %v", err)
+		}
+	})
+	t.Run("without a call", func(t *testing.T) {
+		server, socket := serveStub(t, nil)
+		c := newTestCalls(t, dialSocket(t, socket), patientPings)
+		server.Stop(0)
+		if err := awaitErr(t, c); !strings.Contains(err.Error(), "the other end closed it") {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("by the client", func(t *testing.T) {
+		b := newBlock()
+		_, socket := serveStub(t, b.exec)
+		c := newTestCalls(t, dialSocket(t, socket), patientPings)
+		go func() { <-b.began; _ = c.Close() }()
+		if _, err := NewAgentClient(c).ExecCommand(deadline(t), &ExecCommandRequest{}); status.Code(err) != codes.Unavailable {
+			t.Errorf("a call whose connection was closed: %v", err)
+		}
+		<-b.ended // the agent's call ends too
+	})
+	t.Run("an agent that says nothing", func(t *testing.T) {
+		mine, other := net.Pipe()
+		defer other.Close()
+		go func() { // It answers the first ping, and no more.
+			_, _ = io.ReadFull(other, make([]byte, len(CallPreface)))
+			in := frameReader{from: other, most: 1000}
+			_, _ = in.next()
+			frame, _ := appendFrame(nil, &CallAnswer{Id: 1})
+			_, _ = other.Write(frame)
+			_, _ = io.Copy(io.Discard, other)
+		}()
+		c := newTestCalls(t, mine, Pings{Every: time.Millisecond, Wait: 20 * time.Millisecond})
+		if err := awaitErr(t, c); !strings.Contains(err.Error(), "said nothing for 20ms") {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("a request that nobody takes", func(t *testing.T) {
+		mine, other := net.Pipe()
+		defer other.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		if _, err := NewCallConn(ctx, mine, patientPings); err == nil {
+			t.Error("a connection that nobody reads from was begun")
+		}
+	})
+	t.Run("an answer that is none", func(t *testing.T) {
+		mine, other := net.Pipe()
+		defer other.Close()
+		go func() {
+			_, _ = io.ReadFull(other, make([]byte, len(CallPreface)))
+			_, _ = other.Write([]byte("\x05PRI *"))
+			_, _ = io.Copy(io.Discard, other)
+		}()
+		if _, err := NewCallConn(deadline(t), mine, patientPings); err == nil || !strings.Contains(err.Error(), "reading") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A client that does not keep to the protocol loses its connection and nothing else happens.
+func TestStrangeClients(t *testing.T) {
+	_, socket := serveStub(t, newBlock().exec)
+	frame, err := appendFrame(nil, &Call{Id: 7, Method: Agent_ExecCommand_FullMethodName})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, said := range map[string]string{
+		"no preface":              "GET / HTTP/1.1\r\nHost: example\r\n\r\n",
+		"a frame too large":       CallPreface + "\xff\xff\xff\xff\x0f",
+		"a length that is none":   CallPreface + strings.Repeat("\xff", 20),
+		"a frame that is none":    CallPreface + "\x02\xff\xff",
+		"half a frame, then none": CallPreface + string(frame[:len(frame)-1]),
+	} {
+		conn := dialSocket(t, socket)
+		if err := conn.SetDeadline(time.Now().Add(testPatience)); err != nil {
+			t.Fatal(err)
+		}
+		// One byte at a time: nothing depends on how much comes at once.
+		if _, err := io.Copy(conn, iotest.OneByteReader(strings.NewReader(said))); err != nil && !strings.Contains(err.Error(), "pipe") {
+			t.Errorf("%s: %v", name, err)
+		}
+		_ = conn.(*net.UnixConn).CloseWrite()
+		if _, err := io.ReadAll(conn); err != nil && !strings.Contains(err.Error(), "reset") {
+			t.Errorf("%s: the connection does not end: %v", name, err)
+		}
+		_ = conn.Close()
+	}
+	conn := dialSocket(t, socket)
+	defer conn.Close()
+	if _, err := conn.Write(append(append([]byte(CallPreface), frame...), frame...)); err != nil {
+		t.Fatal(err)
+	}
+	in := frameReader{from: conn, most: 1 << 20}
+	answer, err := in.next()
+	if err != nil || !bytes.Contains(answer, []byte("id: 7 names a call")) {
+		t.Errorf("two calls of one id: %q, %v", answer, err)
+	}
+}
+
+func TestStopWaitsForCalls(t *testing.T) {
+	leave := make(chan struct{})
+	began := make(chan struct{})
+	server, socket := serveStub(t, func(context.Context, *ExecCommandRequest) (*ToolResult, error) {
+		close(began)
+		<-leave
+		return &ToolResult{Output: "whole"}, nil
+	})
+	calls := NewAgentClient(newTestCalls(t, dialSocket(t, socket), patientPings))
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		<-began
+		time.AfterFunc(20*time.Millisecond, func() { close(leave) })
+		server.Stop(testPatience)
+	}()
+	result, err := calls.ExecCommand(deadline(t), &ExecCommandRequest{})
+	if err != nil || result.GetOutput() != "whole" {
+		t.Errorf("%v, %v", result, err)
+	}
+	<-stopped
+}
+
+// However a stream is cut into reads, and whatever deadline comes in between, the frames are the same.
+func FuzzFrames(f *testing.F) {
+	f.Add([]byte("\x03abc\x00\x01x"), uint8(1))
+	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), uint8(3))
+	f.Add([]byte("\x80"), uint8(2))
+	f.Fuzz(func(t *testing.T, stream []byte, step uint8) {
+		all := func(from io.Reader) (frames []string, end string) {
+			in := frameReader{from: from, most: 100}
+			for {
+				frame, err := in.next()
+				if errors.Is(err, iotest.ErrTimeout) {
+					continue
+				}
+				if err != nil {
+					return frames, err.Error()
+				}
+				if len(frame) > 100 {
+					t.Fatalf("a frame of %d bytes", len(frame))
+				}
+				frames = append(frames, string(frame))
+			}
+		}
+		want, wantEnd := all(bytes.NewReader(stream))
+		got, gotEnd := all(&choppy{rest: stream, step: int(step)})
+		if diff := cmp.Diff(want, got); diff != "" || wantEnd != gotEnd {
+			t.Errorf("at once: %s; in pieces: %s; %s", wantEnd, gotEnd, diff)
+		}
+	})
+}
+
+// choppy gives few bytes at a time, and a timeout before each.
+type choppy struct {
+	rest  []byte
+	step  int
+	timed bool
+}
+
+func (c *choppy) Read(p []byte) (int, error) {
+	if c.timed = !c.timed; c.timed {
+		return 0, iotest.ErrTimeout
+	}
+	if len(c.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, c.rest[:min(len(c.rest), max(c.step, 1))])
+	c.rest = c.rest[n:]
+	return n, nil
+}
