@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 
 	"github.com/creack/pty"
@@ -12,7 +13,7 @@ import (
 
 // stdio is the descriptors of a start: the child's are closed once it runs, ours belong to the process.
 type stdio struct {
-	child []*os.File
+	child []descriptor
 	// input is nil when the process reads /dev/null.
 	input    *os.File
 	terminal *os.File
@@ -25,8 +26,8 @@ type output struct {
 }
 
 func (s *stdio) closeChild() {
-	for _, f := range s.child {
-		f.Close()
+	for _, d := range slices.Compact(s.child) { // A terminal is there three times.
+		_ = unix.Close(int(d)) // The process has its own copies.
 	}
 	s.child = nil
 }
@@ -68,34 +69,40 @@ func (s *stdio) openTerminal(size Size) error {
 		return &StartError{Op: "pty", Errno: errnoOf(err)}
 	}
 	defer master.Close()
-	s.child = []*os.File{slave, slave, slave}
+	defer slave.Close()
+	end, err := duplicate(slave)
+	if err != nil {
+		return &StartError{Op: "pty", Errno: errnoOf(err)}
+	}
+	_ = unix.SetNonblock(int(end), false) // The child must not find a terminal that says EAGAIN.
+	s.child = []descriptor{end, end, end}
 	if err := pty.Setsize(master, &pty.Winsize{Rows: size.Rows, Cols: size.Columns}); err != nil {
 		return &StartError{Op: "pty", Errno: errnoOf(err)}
 	}
 	// Package pty made its file blocking, and a file of package os stays so for good: a second
 	// descriptor is needed for one that waits in the poller.
-	fd, err := unix.FcntlInt(master.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	own, err := duplicate(master)
 	if err != nil {
 		return &StartError{Op: "pty", Errno: errnoOf(err)}
 	}
-	s.terminal = descriptor(fd).pollable()
+	s.terminal = own.pollable()
 	s.outputs = []output{{file: s.terminal, stream: StreamTTY}}
 	return nil
 }
 
 func (s *stdio) openPipes(mode StdinMode) error {
 	if mode == StdinNull {
-		null, err := os.Open(os.DevNull)
+		null, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return &StartError{Op: "pipe", Path: os.DevNull, Errno: errnoOf(err)}
 		}
-		s.child = append(s.child, null)
+		s.child = append(s.child, descriptor(null))
 	} else {
 		read, write, err := pipe()
 		if err != nil {
 			return err
 		}
-		s.child = append(s.child, read.blocking())
+		s.child = append(s.child, read)
 		s.input = write.pollable()
 	}
 	for _, stream := range []Stream{StreamStdout, StreamStderr} {
@@ -104,7 +111,7 @@ func (s *stdio) openPipes(mode StdinMode) error {
 			return err
 		}
 		s.outputs = append(s.outputs, output{file: read.pollable(), stream: stream})
-		s.child = append(s.child, write.blocking())
+		s.child = append(s.child, write)
 	}
 	return nil
 }
@@ -116,7 +123,12 @@ func (s *stdio) openScript(script string) error {
 		return &StartError{Op: "memfd", Errno: errnoOf(err)}
 	}
 	f := os.NewFile(uintptr(fd), "script")
-	s.child = append(s.child, f)
+	defer f.Close()
+	end, err := duplicate(f)
+	if err != nil {
+		return &StartError{Op: "memfd", Errno: errnoOf(err)}
+	}
+	s.child = append(s.child, end)
 	if _, err := f.WriteString(script); err != nil {
 		return &StartError{Op: "memfd", Errno: errnoOf(err)}
 	}
@@ -128,15 +140,16 @@ func (s *stdio) openScript(script string) error {
 
 // openReport gives the shell a descriptor of the file that the engine reads later.
 func (s *stdio) openReport(r *report) error {
-	fd, err := unix.FcntlInt(r.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	end, err := duplicate(r.file)
 	if err != nil {
 		return &StartError{Op: "memfd", Errno: errnoOf(err)}
 	}
-	s.child = append(s.child, descriptor(fd).blocking())
+	s.child = append(s.child, end)
 	return nil
 }
 
-// descriptor is one end of a pipe before it is decided who waits on it.
+// descriptor is one end of a pipe, a terminal or a file: bare for a child, since a file of package os costs
+// some system calls more.
 type descriptor int
 
 // pipe is made by hand because os.Pipe would make the child's end non-blocking too.
@@ -148,10 +161,14 @@ func pipe() (read, write descriptor, err error) {
 	return descriptor(fds[0]), descriptor(fds[1]), nil
 }
 
-func (d descriptor) blocking() *os.File { return os.NewFile(uintptr(d), "pipe") }
+func duplicate(f *os.File) (descriptor, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	return descriptor(fd), err
+}
 
+// pollable is the descriptor as a file that waits in the poller. It was just made and has no flags to keep.
 func (d descriptor) pollable() *os.File {
-	_ = unix.SetNonblock(int(d), true) // It cannot fail on a descriptor that was just made.
+	_, _ = unix.FcntlInt(uintptr(d), unix.F_SETFL, unix.O_NONBLOCK) // It cannot fail on such a descriptor.
 	return os.NewFile(uintptr(d), "pipe")
 }
 
@@ -172,10 +189,8 @@ func (p *plan) launch(start StartFunc) (launched, error) {
 	defer s.closeChild()
 	pidfd := -1
 	attr := &syscall.ProcAttr{Dir: p.dir, Env: p.env, Sys: &syscall.SysProcAttr{Setsid: true, Setctty: p.tty, PidFD: &pidfd}}
-	for _, f := range s.child {
-		fd := f.Fd()
-		_ = unix.SetNonblock(int(fd), false) // The child must not find a descriptor that says EAGAIN.
-		attr.Files = append(attr.Files, fd)
+	for _, d := range s.child {
+		attr.Files = append(attr.Files, uintptr(d))
 	}
 	mark, pid, err := marks.start(func() (int, error) { return start(p.program, p.argv, attr) })
 	if err != nil {
