@@ -4,12 +4,14 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // orphans collects the exits of children that the engine did not start: descendants whose parents
-// ended first. It wakes with SIGCHLD and after each exit of the engine's own, never by a clock.
+// ended first. It wakes with SIGCHLD and after each exit of the engine's own, a moment later: commands
+// that end one after the other are one look, and none of them waits for it.
 type orphans struct {
 	enabled bool
 	signals chan os.Signal
@@ -21,6 +23,9 @@ type orphans struct {
 	mu       sync.Mutex
 	own      map[int]bool
 }
+
+// orphanDelay is how long an ended orphan may stay for others.
+const orphanDelay = 5 * time.Millisecond
 
 func newOrphans(enabled bool) *orphans {
 	return &orphans{
@@ -83,6 +88,20 @@ func (o *orphans) run() {
 		case <-o.signals:
 		case <-o.kicks:
 		case <-o.stop:
+			return
+		}
+		time.Sleep(orphanDelay)
+		o.forget()
+	}
+}
+
+// forget takes the wakes that came until now: one look is for all of them.
+func (o *orphans) forget() {
+	for {
+		select {
+		case <-o.signals:
+		case <-o.kicks:
+		default:
 			return
 		}
 	}
