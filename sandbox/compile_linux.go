@@ -51,7 +51,22 @@ func newLauncher(p *plan, caps Capabilities, limiter *limiter) (*Launcher, error
 	}
 	launcher.rules = []*ruleset{rules}
 	launcher.threads.again = rules.fd < 0 && len(launcher.program) == 0
+	launcher.threads.none = launcher.threads.again && hasNothingToLose(caps)
 	return launcher, nil
+}
+
+// hasNothingToLose is whether the process is already what a thread becomes that nothing else confines. Capabilities that
+// are permitted and not in effect count: a program that is executed might get them.
+func hasNothingToLose(caps Capabilities) bool {
+	sets, err := threadCapabilities()
+	if err != nil || sets[0].Permitted|sets[1].Permitted != 0 {
+		return false
+	}
+	if !caps.NoNewPrivs {
+		return true
+	}
+	noNewPrivs, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	return err == nil && noNewPrivs == 1
 }
 
 // addFilters makes the filter and, where a supervisor is possible, its twin for one.

@@ -2,12 +2,14 @@ package sandbox
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -31,18 +33,65 @@ func protectMain() int {
 		})
 	}
 	ready.Wait()
+	// Without a kernel that confines, what a thread loses is all; only who has lost it already needs no thread for a start.
+	bare(os.Getuid() != 0 && hasNothingToLose(Capabilities{NoNewPrivs: true}))
 	for _, protect := range []func() error{ProtectSelf, DropCapabilities, DropCapabilities} {
 		if err := protect(); err != nil {
 			fmt.Println(err)
 			return 1
 		}
 	}
+	inherited, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	bare(inherited == 1)
+	if err := everyThreadPrctl(unix.PR_SET_NO_NEW_PRIVS, 1); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	bare(true)
 	for _, complaint := range complaints(leaked) {
 		fmt.Println(complaint)
 	}
 	close(release)
 	gone.Wait()
 	return 0
+}
+
+// bare starts a command on a kernel that confines nothing, and complains of what it has left.
+func bare(anyThread bool) {
+	launcher, err := Compile(with(func(p *Policy) { p.Enforcement = BestEffort }), Layout{Workspace: "/tmp"}, Capabilities{Arch: runtime.GOARCH, NoNewPrivs: true})
+	if err != nil {
+		fmt.Println("compiling:", err)
+		return
+	}
+	defer launcher.Close()
+	if launcher.threads.none != anyThread {
+		fmt.Printf("starts from any thread: %v, want %v\n", launcher.threads.none, anyThread)
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer read.Close()
+	pid, err := launcher.Start("/bin/cat", []string{"cat", "/proc/self/status"}, &syscall.ProcAttr{Files: []uintptr{0, write.Fd(), 2}})
+	write.Close()
+	if err != nil {
+		fmt.Println("starting:", err)
+		return
+	}
+	status, err := io.ReadAll(read)
+	if _, waitErr := syscall.Wait4(pid, nil, 0, nil); err != nil || waitErr != nil {
+		fmt.Println(err, waitErr)
+	}
+	for _, line := range []string{"NoNewPrivs:\t1\n", "CapEff:\t0000000000000000\n", "CapPrm:\t0000000000000000\n"} {
+		if !strings.Contains(string(status), line) {
+			fmt.Printf("a bare command (from any thread: %v) lacks %q\n", anyThread, line)
+		}
+	}
 }
 
 func complaints(leaked int) []string {

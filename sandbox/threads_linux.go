@@ -44,6 +44,8 @@ type keptThread struct {
 type threads struct {
 	// again says that nothing confines a thread that two processes could share, so that it serves one start after the other.
 	again bool
+	// none says that nothing would change on a thread at all, so that any will do.
+	none bool
 
 	mu   sync.Mutex
 	kept []keptThread
@@ -63,6 +65,10 @@ var slots = make(chan struct{}, startsAtOnce)
 func (t *threads) start(s start, supervised bool, c confine) started {
 	slots <- struct{}{}
 	defer func() { <-slots }()
+	if t.none {
+		pid, err := syscall.ForkExec(s.argv0, s.argv, s.attr)
+		return started{pid: pid, listener: -1, err: err}
+	}
 	switch next := t.take(supervised); {
 	case next != nil:
 		next <- s
@@ -109,7 +115,7 @@ func (t *threads) waitingLocked(supervised bool) int {
 func (t *threads) prepare(supervised bool, c confine) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.coming[supervised] > 0 || t.waitingLocked(supervised) >= 0 || !reserve.has() {
+	if t.none || t.coming[supervised] > 0 || t.waitingLocked(supervised) >= 0 || !reserve.has() {
 		return
 	}
 	if t.coming == nil {
