@@ -63,7 +63,7 @@ func (l *Launcher) StartWatched(argv0 string, argv []string, attr *syscall.ProcA
 	return pid, err
 }
 
-// Prepare makes a thread ready for StartWatched, as each start does for the next one.
+// Prepare makes a thread ready for StartWatched, as is done for the next one after each.
 func (l *Launcher) Prepare() {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -98,7 +98,10 @@ func (l *Launcher) start(argv0 string, argv []string, attr *syscall.ProcAttr, wa
 	}
 	if end.listener >= 0 {
 		s := newSupervisor(end.listener, l, wall, *watch)
-		go s.run() // ends with the last process that has the filter
+		go func() { // ends with the last process that has the filter
+			s.run()
+			l.threads.prepare(supervised, l.confineThread)
+		}()
 	}
 	return end.pid, end.err
 }

@@ -37,8 +37,8 @@ type keptThread struct {
 }
 
 // threads start the processes of one launcher. Each thread confines itself, starts one process and ends, so that no two
-// processes share what confines them. After a start the next thread of its kind confines itself, and waits; before, it
-// would take the processor that the fork needs.
+// processes share what confines them. Once what a start made has ended, or a moment after it, the next thread of
+// its kind confines itself, and waits: sooner, it would take a processor that the process needs.
 // A thread whose start failed because no task could be made waits as well: at that limit Go could not make
 // another thread, and would end the program. See docs/design/task-limit.md.
 type threads struct {
@@ -51,6 +51,8 @@ type threads struct {
 	kept []keptThread
 	// coming counts threads that were made to be kept and are not yet, for the supervised and the others.
 	coming map[bool]int
+	// later prepare threads.
+	later  map[bool]*time.Timer
 	closed bool
 	// alive counts every thread.
 	alive sync.WaitGroup
@@ -80,7 +82,7 @@ func (t *threads) start(s start, supervised bool, c confine) started {
 	}
 	end := <-s.result
 	if !t.again {
-		t.prepare(supervised, c)
+		t.prepareLater(supervised, c)
 	}
 	return end
 }
@@ -111,11 +113,30 @@ func (t *threads) waitingLocked(supervised bool) int {
 	return slices.IndexFunc(t.kept, func(k keptThread) bool { return k.supervised == supervised })
 }
 
+// prepareDelay is how long a short command has, to end before the next start's thread takes a processor.
+const prepareDelay = 5 * time.Millisecond
+
+// prepareLater calls prepare after a moment.
+func (t *threads) prepareLater(supervised bool, c confine) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch timer := t.later[supervised]; {
+	case t.closed:
+	case timer != nil:
+		timer.Reset(prepareDelay)
+	default:
+		if t.later == nil {
+			t.later = make(map[bool]*time.Timer)
+		}
+		t.later[supervised] = time.AfterFunc(prepareDelay, func() { t.prepare(supervised, c) })
+	}
+}
+
 // prepare makes a thread that waits for the next start, unless one does or is about to.
 func (t *threads) prepare(supervised bool, c confine) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.none || t.coming[supervised] > 0 || t.waitingLocked(supervised) >= 0 || !reserve.has() {
+	if t.closed || t.none || t.coming[supervised] > 0 || t.waitingLocked(supervised) >= 0 || !reserve.has() {
 		return
 	}
 	if t.coming == nil {
@@ -145,6 +166,9 @@ func (t *threads) close() {
 	t.mu.Lock()
 	for _, k := range t.kept {
 		close(k.next)
+	}
+	for _, timer := range t.later {
+		timer.Stop()
 	}
 	t.kept, t.closed = nil, true
 	t.mu.Unlock()
