@@ -39,6 +39,9 @@ type CallConn struct {
 	closed  bool
 	lastID  uint64
 	waiting map[uint64]chan *CallAnswer
+	// lastUse is when the last call was over. The timer that looks for it runs while watched is true.
+	lastUse time.Time
+	watched bool
 }
 
 // idleTime is after what time without calls somebody looks whether the connection ends. With calls, their callers do.
@@ -60,6 +63,7 @@ func NewCallConn(ctx context.Context, conn net.Conn, pings Pings) (*CallConn, er
 		ended: make(chan struct{}), waiting: map[uint64]chan *CallAnswer{},
 	}
 	c.mu.Lock() // The timers' functions wait for it.
+	c.watched = true
 	c.idle = time.AfterFunc(idleTime, func() { c.spawn(c.watch) })
 	c.ping = time.AfterFunc(pings.Every, func() { c.spawn(c.askAgent) })
 	c.mu.Unlock()
@@ -189,7 +193,8 @@ func (c *CallConn) leave(id uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.waiting, id)
-	c.watchLaterLocked()
+	c.lastUse = time.Now()
+	c.watchLaterLocked(idleTime)
 }
 
 func (c *CallConn) broken() error {
@@ -295,6 +300,16 @@ func until(ctx context.Context, setDeadline func(time.Time) error) (release func
 // watch reads while nobody calls, so that the end of the connection is known before the next call. After an answer, which
 // only a caller that came meanwhile can get, it leaves the reading to callers.
 func (c *CallConn) watch() {
+	c.mu.Lock()
+	c.watched = false
+	quiet := time.Since(c.lastUse)
+	if quiet < idleTime {
+		c.watchLaterLocked(idleTime - quiet)
+	}
+	c.mu.Unlock()
+	if quiet < idleTime {
+		return
+	}
 	select {
 	case c.reading <- struct{}{}:
 	default:
@@ -308,13 +323,14 @@ func (c *CallConn) watch() {
 	<-c.reading
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.watchLaterLocked()
+	c.watchLaterLocked(idleTime)
 }
 
-// watchLaterLocked is for when nobody waits for an answer, and so nobody may be reading.
-func (c *CallConn) watchLaterLocked() {
-	if len(c.waiting) == 0 && c.err == nil {
-		c.idle.Reset(idleTime)
+// watchLaterLocked is for when nobody waits for an answer, and so nobody may be reading. One timer is for many calls.
+func (c *CallConn) watchLaterLocked(after time.Duration) {
+	if len(c.waiting) == 0 && c.err == nil && !c.watched {
+		c.watched = true
+		c.idle.Reset(after)
 	}
 }
 
