@@ -11,19 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stdio is the descriptors of a start: the child's are closed once it runs, ours belong to the process.
+// stdio is the descriptors of a start: the child's are closed once it runs, ours become the process's files.
 type stdio struct {
 	child []descriptor
-	// input is nil when the process reads /dev/null.
-	input    *os.File
-	terminal *os.File
-	outputs  []output
+	ours  []end
 }
 
-type output struct {
-	file   *os.File
+// end is our end of a stream; feeding is the one that the process reads.
+type end struct {
+	descriptor
 	stream Stream
 }
+
+const feeding Stream = 0
 
 func (s *stdio) closeChild() {
 	for _, d := range slices.Compact(s.child) { // A terminal is there three times.
@@ -34,12 +34,10 @@ func (s *stdio) closeChild() {
 
 func (s *stdio) closeAll() {
 	s.closeChild()
-	if s.input != nil {
-		s.input.Close()
+	for _, e := range s.ours {
+		_ = unix.Close(int(e.descriptor)) // It was never used.
 	}
-	for _, o := range s.outputs {
-		o.file.Close()
-	}
+	s.ours = nil
 }
 
 // open makes the descriptors of a plan.
@@ -70,23 +68,22 @@ func (s *stdio) openTerminal(size Size) error {
 	}
 	defer master.Close()
 	defer slave.Close()
-	end, err := duplicate(slave)
+	theirs, err := duplicate(slave)
 	if err != nil {
 		return &StartError{Op: "pty", Errno: errnoOf(err)}
 	}
-	_ = unix.SetNonblock(int(end), false) // The child must not find a terminal that says EAGAIN.
-	s.child = []descriptor{end, end, end}
+	_ = unix.SetNonblock(int(theirs), false) // The child must not find a terminal that says EAGAIN.
+	s.child = []descriptor{theirs, theirs, theirs}
 	if err := pty.Setsize(master, &pty.Winsize{Rows: size.Rows, Cols: size.Columns}); err != nil {
 		return &StartError{Op: "pty", Errno: errnoOf(err)}
 	}
 	// Package pty made its file blocking, and a file of package os stays so for good: a second
 	// descriptor is needed for one that waits in the poller.
-	own, err := duplicate(master)
+	ours, err := duplicate(master)
 	if err != nil {
 		return &StartError{Op: "pty", Errno: errnoOf(err)}
 	}
-	s.terminal = own.pollable()
-	s.outputs = []output{{file: s.terminal, stream: StreamTTY}}
+	s.ours = []end{{ours, StreamTTY}}
 	return nil
 }
 
@@ -103,14 +100,14 @@ func (s *stdio) openPipes(mode StdinMode) error {
 			return err
 		}
 		s.child = append(s.child, read)
-		s.input = write.pollable()
+		s.ours = append(s.ours, end{write, feeding})
 	}
 	for _, stream := range []Stream{StreamStdout, StreamStderr} {
 		read, write, err := pipe()
 		if err != nil {
 			return err
 		}
-		s.outputs = append(s.outputs, output{file: read.pollable(), stream: stream})
+		s.ours = append(s.ours, end{read, stream})
 		s.child = append(s.child, write)
 	}
 	return nil
@@ -174,10 +171,33 @@ func (d descriptor) pollable() *os.File {
 
 // launched is a process that runs and is not watched yet.
 type launched struct {
-	stdio
 	pid   int
 	mark  uint64
 	pidfd *os.File
+	// input is nil when the process reads /dev/null, terminal when it has none.
+	input    *os.File
+	terminal *os.File
+	outputs  []output
+}
+
+type output struct {
+	file   *os.File
+	stream Stream
+}
+
+// take makes files of our ends.
+func (l *launched) take(s stdio) {
+	for _, e := range s.ours {
+		file := e.pollable()
+		switch e.stream {
+		case feeding:
+			l.input = file
+			continue
+		case StreamTTY:
+			l.terminal = file
+		}
+		l.outputs = append(l.outputs, output{file: file, stream: e.stream})
+	}
 }
 
 // launch starts a plan's program as the leader of a session of its own.
@@ -202,7 +222,7 @@ func (p *plan) launch(start StartFunc) (launched, error) {
 		s.closeAll()
 		return launched{}, fmt.Errorf("starting %q: the starter returned process id %d", p.program, pid)
 	}
-	l := launched{stdio: s, pid: pid, mark: mark}
+	l := launched{pid: pid, mark: mark}
 	if pidfd < 0 {
 		pidfd, err = unix.PidfdOpen(pid, 0)
 	}
@@ -213,9 +233,11 @@ func (p *plan) launch(start StartFunc) (launched, error) {
 		// Nobody could ever wait for it, so it must not go on.
 		_ = unix.Kill(-pid, unix.SIGKILL)
 		_, _ = waitid(unix.P_PID, pid, unix.WEXITED, nil)
-		l.closeAll()
+		s.closeAll()
 		return launched{}, fmt.Errorf("watching process %d: %w", pid, err)
 	}
+	// Only now: what it costs, it costs beside the child.
+	l.take(s)
 	return l, nil
 }
 
