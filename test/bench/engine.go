@@ -81,9 +81,7 @@ func (b *bench) measureStart(ctx context.Context, j job, engine *unifiedexec.Eng
 		rows[i] = rows[i].ratioAtMost(inProcessBar)
 	}
 	if j.name == trueJob.name {
-		for i := first + 2; i < first+4; i++ {
-			rows[i] = rows[i].ratioAtMost(socketBar)
-		}
+		rows[first+2] = rows[first+2].ratioAtMost(socketBar)
 	}
 	b.section("engine", fmt.Sprintf("%s on %s, start to exit record", j.name, j.stdio()), rows...)
 	return nil
