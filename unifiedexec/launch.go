@@ -189,11 +189,11 @@ type output struct {
 func (l *launched) take(s stdio) {
 	for _, e := range s.ours {
 		file := e.pollable()
-		switch e.stream {
-		case feeding:
+		if e.stream == feeding {
 			l.input = file
 			continue
-		case StreamTTY:
+		}
+		if e.stream == StreamTTY {
 			l.terminal = file
 		}
 		l.outputs = append(l.outputs, output{file: file, stream: e.stream})

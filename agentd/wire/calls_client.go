@@ -163,7 +163,7 @@ func (c *CallConn) call(ctx context.Context, call *Call) (*CallAnswer, error) {
 	c.waiting[call.Id] = mine
 	c.mu.Unlock()
 	defer c.leave(call.Id)
-	frame, err := appendFrame(nil, call)
+	frame, err := encodeFrame(call)
 	if err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
 	}
@@ -203,7 +203,7 @@ func (c *CallConn) broken() error {
 
 // giveUp tells the agent that nobody waits for an answer any more.
 func (c *CallConn) giveUp(id uint64) {
-	frame, err := appendFrame(nil, &Call{Id: id, Cancel: true})
+	frame, err := encodeFrame(&Call{Id: id, Cancel: true})
 	if err != nil {
 		return // Two numbers can always be encoded.
 	}

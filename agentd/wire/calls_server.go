@@ -116,8 +116,8 @@ func (s *callServer) ended() {
 type servedConn struct {
 	server *callServer
 	conn   net.Conn
-	// ctx is that of every call; it ends with the connection.
-	ctx    context.Context
+	// ctx is that of every call; it ends with the connection, whose life no function spans.
+	ctx    context.Context //nolint:containedctx // as said
 	cancel context.CancelFunc
 	// silent ends a connection that says nothing any more.
 	silent *time.Timer
@@ -294,7 +294,7 @@ func (c *servedConn) answer(id uint64, response []byte, failed error) {
 	if failed != nil {
 		answer.Outcome = &CallAnswer_Failure{Failure: failureOf(failed)}
 	}
-	frame, err := appendFrame(nil, answer)
+	frame, err := encodeFrame(answer)
 	c.sending.Lock()
 	defer c.sending.Unlock()
 	if err == nil {

@@ -165,7 +165,9 @@ func TestCallsHaveBounds(t *testing.T) {
 // block is an agent's call that waits for its context, and says so.
 type block struct{ began, ended chan struct{} }
 
-func newBlock() block { return block{began: make(chan struct{}, maxCalls), ended: make(chan struct{}, maxCalls)} }
+func newBlock() block {
+	return block{began: make(chan struct{}, maxCalls), ended: make(chan struct{}, maxCalls)}
+}
 
 func (b block) wait(ctx context.Context) error {
 	b.began <- struct{}{}
@@ -330,7 +332,7 @@ func TestEndsOfConnectionsForCalls(t *testing.T) {
 			_, _ = io.ReadFull(other, make([]byte, len(CallPreface)))
 			in := frameReader{from: other, most: 1000}
 			_, _ = in.next()
-			frame, _ := appendFrame(nil, &CallAnswer{Id: 1})
+			frame, _ := encodeFrame(&CallAnswer{Id: 1})
 			_, _ = other.Write(frame)
 			_, _ = io.Copy(io.Discard, other)
 		}()
@@ -365,7 +367,7 @@ func TestEndsOfConnectionsForCalls(t *testing.T) {
 // A client that does not keep to the protocol loses its connection and nothing else happens.
 func TestStrangeClients(t *testing.T) {
 	_, socket := serveStub(t, newBlock().exec)
-	frame, err := appendFrame(nil, &Call{Id: 7, Method: Agent_ExecCommand_FullMethodName})
+	frame, err := encodeFrame(&Call{Id: 7, Method: Agent_ExecCommand_FullMethodName})
 	if err != nil {
 		t.Fatal(err)
 	}

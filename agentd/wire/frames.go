@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -16,10 +17,12 @@ import (
 // Only calls of one request and one response go this way; a command's streams need gRPC's flow control.
 const CallPreface = "execsession-calls/1\n"
 
+// MaxResponseBytes bounds a response; a ToolResult is at most a few MiB.
+const MaxResponseBytes = 16 << 20
+
 const (
-	// maxRequestBytes and MaxResponseBytes bound a request and a response; a ToolResult is at most a few MiB.
-	maxRequestBytes  = 4 << 20
-	MaxResponseBytes = 16 << 20
+	// maxRequestBytes is gRPC's own default.
+	maxRequestBytes = 4 << 20
 	// frameExtra is more than a frame has beside them.
 	frameExtra = 64 << 10
 	// keptBuffer is how large a buffer may be that is kept between two frames, and readBytes how much is read at least.
@@ -27,9 +30,10 @@ const (
 	readBytes  = 4 << 10
 )
 
-// appendFrame adds a message with its length before it.
-func appendFrame(frame []byte, m proto.Message) ([]byte, error) {
-	frame = protowire.AppendVarint(frame, uint64(proto.Size(m)))
+// encodeFrame is a message with its length before it.
+func encodeFrame(m proto.Message) ([]byte, error) {
+	size := proto.Size(m)
+	frame := protowire.AppendVarint(make([]byte, 0, size+binary.MaxVarintLen32), uint64(size))
 	frame, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(frame, m)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a frame: %w", err)
