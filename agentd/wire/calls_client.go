@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -34,10 +35,13 @@ type CallConn struct {
 	// idle begins to watch the connection when nobody has used it for a moment, and ping asks the agent.
 	idle, ping *time.Timer
 	goroutines sync.WaitGroup
+	// moved is when the last piece went over the connection, in nanoseconds.
+	moved atomic.Int64
 
-	mu      sync.Mutex
-	closed  bool
-	lastID  uint64
+	mu     sync.Mutex
+	closed bool
+	lastID uint64
+	// waiting are the calls that have no answer yet; each has room for it.
 	waiting map[uint64]chan *CallAnswer
 	// lastUse is when the last call was over. The timer that looks for it runs while watched is true.
 	lastUse time.Time
@@ -59,9 +63,9 @@ func NewCallConn(ctx context.Context, conn net.Conn, pings Pings) (*CallConn, er
 	c := &CallConn{
 		conn: conn, pings: pings,
 		sending: make(chan struct{}, 1), reading: make(chan struct{}, 1),
-		in:    frameReader{from: conn, most: MaxResponseBytes + frameExtra},
 		ended: make(chan struct{}), waiting: map[uint64]chan *CallAnswer{},
 	}
+	c.in = frameReader{from: movingReader{c}, most: MaxResponseBytes + frameExtra}
 	c.mu.Lock() // The timers' functions wait for it.
 	c.watched = true
 	c.idle = time.AfterFunc(idleTime, func() { c.spawn(c.watch) })
@@ -103,15 +107,17 @@ func (c *CallConn) Err() error {
 // end is for the first error only.
 func (c *CallConn) end(err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil {
-		return
+	first := c.err == nil
+	if first {
+		c.err = err
+		close(c.ended)
+		c.idle.Stop()
+		c.ping.Stop()
 	}
-	c.err = err
-	close(c.ended)
-	c.idle.Stop()
-	c.ping.Stop()
-	_ = c.conn.Close() // What was wrong with it is known.
+	c.mu.Unlock()
+	if first {
+		_ = c.conn.Close() // What was wrong with it is known.
+	}
 }
 
 func (c *CallConn) spawn(f func()) {
@@ -225,17 +231,25 @@ func (c *CallConn) send(ctx context.Context, frame []byte) error {
 		return status.FromContextError(ctx.Err()).Err()
 	}
 	release := until(ctx, c.conn.SetWriteDeadline)
-	_, err := c.conn.Write(frame)
+	written, err := writePieces(c.conn, frame, c.move)
 	release()
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		c.end(fmt.Errorf("a call was given up while it was sent: %w", ctx.Err()))
+		if written > 0 {
+			c.end(fmt.Errorf("a call was given up while it was sent: %w", ctx.Err()))
+		}
 		return status.FromContextError(ctx.Err()).Err()
 	}
 	c.hearWhy(fmt.Errorf("writing: %w", err))
 	return c.broken()
+}
+
+// move notes that the connection is alive.
+func (c *CallConn) move() error {
+	c.moved.Store(time.Now().UnixNano())
+	return nil
 }
 
 // hearWhy ends a connection that takes nothing more: what can still be read says why, else it was the writing.
@@ -275,11 +289,22 @@ func (c *CallConn) read(ctx context.Context, enough func() bool) {
 		}
 		c.mu.Lock()
 		if waits := c.waiting[answer.GetId()]; waits != nil {
-			waits <- &answer // It has room: a call has one answer.
+			waits <- &answer // A call has one answer.
 			delete(c.waiting, answer.GetId())
 		}
 		c.mu.Unlock()
 	}
+}
+
+// movingReader reads from a connection and notes that it is alive.
+type movingReader struct{ calls *CallConn }
+
+func (r movingReader) Read(p []byte) (int, error) {
+	n, err := r.calls.conn.Read(p)
+	if n > 0 {
+		_ = r.calls.move() // It never fails.
+	}
+	return n, err
 }
 
 // until ends what a connection waits for once ctx ends, by its deadline; release takes that back.
@@ -334,11 +359,12 @@ func (c *CallConn) watchLaterLocked(after time.Duration) {
 	}
 }
 
-// askAgent ends a connection on which the agent does not answer.
+// askAgent ends a connection on which the agent does not answer. While something large moves, its answer may be late.
 func (c *CallConn) askAgent() {
 	ctx, cancel := context.WithTimeout(context.Background(), c.pings.Wait)
 	defer cancel()
-	if _, err := c.call(ctx, &Call{}); err != nil {
+	asked := time.Now()
+	if _, err := c.call(ctx, &Call{}); err != nil && c.moved.Load() <= asked.Add(c.pings.Wait/2).UnixNano() {
 		c.end(fmt.Errorf("the agent said nothing for %s", c.pings.Wait))
 		return
 	}

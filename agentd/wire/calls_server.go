@@ -21,7 +21,7 @@ const (
 	silence = 150 * time.Second
 	// maxWaiting is how many goroutines of a connection wait for calls: a new one would grow its stack first.
 	maxWaiting = 2
-	// sendTime bounds sending an answer to a client that does not read.
+	// sendTime bounds sending a piece of an answer to a client that does not read.
 	sendTime = 20 * time.Second
 )
 
@@ -205,8 +205,6 @@ func (c *servedConn) read() (context.Context, *Call) {
 				cancel()
 			}
 			c.mu.Unlock()
-		case call.GetMethod() == "":
-			c.answer(call.GetId(), nil, nil)
 		default:
 			ctx, err := c.begin(call)
 			if err == nil {
@@ -265,6 +263,9 @@ func (c *servedConn) do(ctx context.Context, call *Call) {
 
 func (c *servedConn) run(ctx context.Context, call *Call) ([]byte, error) {
 	m, known := c.server.methods[call.GetMethod()]
+	if call.GetMethod() == "" { // a ping
+		return nil, nil
+	}
 	if !known {
 		return nil, status.Errorf(codes.Unimplemented, "method %q is not known, or is one of streams", call.GetMethod())
 	}
@@ -298,10 +299,7 @@ func (c *servedConn) answer(id uint64, response []byte, failed error) {
 	c.sending.Lock()
 	defer c.sending.Unlock()
 	if err == nil {
-		err = c.conn.SetWriteDeadline(time.Now().Add(sendTime))
-	}
-	if err == nil {
-		_, err = c.conn.Write(frame)
+		_, err = writePieces(c.conn, frame, func() error { return c.conn.SetWriteDeadline(time.Now().Add(sendTime)) })
 	}
 	if err != nil {
 		c.end()

@@ -364,6 +364,34 @@ func TestEndsOfConnectionsForCalls(t *testing.T) {
 	})
 }
 
+// slowConn moves little at a time.
+type slowConn struct{ net.Conn }
+
+func (c slowConn) Read(p []byte) (int, error) {
+	time.Sleep(5 * time.Millisecond)
+	return c.Conn.Read(p[:min(len(p), 32<<10)])
+}
+
+func (c slowConn) Write(p []byte) (int, error) {
+	time.Sleep(5 * time.Millisecond)
+	return c.Conn.Write(p)
+}
+
+// While something large is on its way a ping has no answer for longer than an agent that is gone would be waited for.
+func TestSlowIsNotDead(t *testing.T) {
+	_, socket := serveStub(t, func(_ context.Context, r *ExecCommandRequest) (*ToolResult, error) {
+		return &ToolResult{Output: r.GetJustification()}, nil
+	})
+	c := newTestCalls(t, slowConn{dialSocket(t, socket)}, Pings{Every: time.Millisecond, Wait: 100 * time.Millisecond})
+	text := strings.Repeat("x", 3<<20)
+	for range 3 {
+		result, err := NewAgentClient(c).ExecCommand(deadline(t), &ExecCommandRequest{Justification: text})
+		if err != nil || result.GetOutput() != text {
+			t.Fatalf("%d bytes, %v", len(result.GetOutput()), err)
+		}
+	}
+}
+
 // A client that does not keep to the protocol loses its connection and nothing else happens.
 func TestStrangeClients(t *testing.T) {
 	_, socket := serveStub(t, newBlock().exec)

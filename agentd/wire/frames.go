@@ -41,6 +41,24 @@ func encodeFrame(m proto.Message) ([]byte, error) {
 	return frame, nil
 }
 
+// pieceBytes is how much of a frame is written at once. A connection that takes a piece now and then is slow, and not dead.
+const pieceBytes = 64 << 10
+
+// writePieces writes a frame, and tells how much of it was written; before is called before each piece.
+func writePieces(to io.Writer, frame []byte, before func() error) (written int, err error) {
+	for written < len(frame) {
+		if err := before(); err != nil {
+			return written, err
+		}
+		n, err := to.Write(frame[written:min(len(frame), written+pieceBytes)])
+		written += n
+		if err != nil {
+			return written, err
+		}
+	}
+	return written, nil
+}
+
 // frameReader reads frames. After an error of its connection that passes, such as a deadline, it goes on where it was.
 type frameReader struct {
 	from io.Reader
