@@ -269,8 +269,7 @@ func closedGate(string, []string, *syscall.ProcAttr) (int, error) { return 0, er
 // admit returns the policy in force, or a *policyError. It waits a little for a pair
 // of documents that is merely out of sync.
 func (p *policy) admit(ctx context.Context) (*policyState, error) {
-	patience := time.NewTimer(syncPatience)
-	defer patience.Stop()
+	var patience <-chan time.Time
 	for {
 		s := p.current()
 		if s.valid() {
@@ -283,9 +282,12 @@ func (p *policy) admit(ctx context.Context) (*policyState, error) {
 		if s.reason != ReasonProfileOutOfSync {
 			return nil, refusal
 		}
+		if patience == nil {
+			patience = time.After(syncPatience)
+		}
 		select {
 		case <-s.changed:
-		case <-patience.C:
+		case <-patience:
 			return nil, refusal
 		case <-ctx.Done():
 			return nil, ctx.Err()

@@ -12,6 +12,10 @@ import (
 // most, some minutes of an ordinary session.
 const queueRecords = 512
 
+// gatherTime is how long a record may wait for others to be written with, each with a write of its own but all with one
+// awakening of the goroutine.
+const gatherTime = 5 * time.Millisecond
+
 // Writer writes records without ever making its callers wait: a log collector that
 // stalls must not stall commands. Append queues, Run writes.
 type Writer struct {
@@ -24,14 +28,15 @@ type Writer struct {
 	seq     uint64
 	queue   []Record
 	dropped uint64
-	closed  bool
 	wake    chan struct{} // holds one token when the queue changed
+	closed  bool
+	ended   chan struct{} // closed with closed
 }
 
 // NewWriter returns a Writer whose records carry the boot id. Run must be called
 // for anything to be written.
 func NewWriter(out io.Writer, boot string) *Writer {
-	return &Writer{out: out, boot: boot, Now: time.Now, wake: make(chan struct{}, 1)}
+	return &Writer{out: out, boot: boot, Now: time.Now, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
 // Append numbers a record and queues it. When the queue is full, the oldest record
@@ -74,7 +79,10 @@ func (w *Writer) Dropped() uint64 {
 func (w *Writer) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.closed = true
+	if !w.closed {
+		w.closed = true
+		close(w.ended)
+	}
 	w.signal()
 }
 
@@ -102,6 +110,18 @@ func (w *Writer) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		w.gather(ctx)
+	}
+}
+
+// gather lets more records come, unless there will be none.
+func (w *Writer) gather(ctx context.Context) {
+	timer := time.NewTimer(gatherTime)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-w.ended:
+	case <-ctx.Done():
 	}
 }
 
