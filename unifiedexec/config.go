@@ -39,7 +39,7 @@ type Config struct {
 	// Journal is told starts and ends before anybody else is; nil means that nothing outlives the engine.
 	Journal Journal
 	// OnStart and OnExit are told every start and every exit, in order for each process,
-	// by one goroutine, without any lock held; a slow one delays only later callbacks.
+	// by one goroutine at a time, without any lock held; a slow one delays only later callbacks.
 	OnStart func(Info)
 	OnExit  func(Info)
 }

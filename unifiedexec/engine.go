@@ -27,8 +27,8 @@ type Engine struct {
 	drainGrace time.Duration
 	onStart    func(Info)
 	onExit     func(Info)
-	// memoryEvents counts the memory group's troubles, nil where nobody does; oomScoreAdj is what commands get.
-	memoryEvents *os.File
+	// memoryEvents counts the memory group's troubles, -1 where nobody does; oomScoreAdj is what commands get.
+	memoryEvents int
 	oomScoreAdj  int
 	journal      Journal
 	// spills is nil when no output goes to a file.
@@ -115,7 +115,12 @@ func (e *Engine) Configure(s Settings) error {
 // Start starts a command and returns it at once. The process is never ended to make room; once
 // it ended it stays as long as Limits say. ctx bounds only the start.
 func (e *Engine) Start(ctx context.Context, c Command) (*Process, error) {
-	return e.start(ctx, c, false, nil)
+	p, err := e.start(ctx, c, false, nil)
+	if err != nil {
+		return nil, err
+	}
+	awaitKept(p.written)
+	return p, nil
 }
 
 // StartReading is Start with a reader that was there before the process wrote its first byte. A lossless one
@@ -127,11 +132,13 @@ func (e *Engine) StartReading(ctx context.Context, c Command, o ReaderOptions) (
 	if err != nil {
 		return nil, nil, err
 	}
+	awaitKept(p.written)
 	return p, reader, nil
 }
 
 // start plans, launches and registers. A process of the tool is born with its interaction lock held. What is to
-// be done with the process before any of its output is read is done by born.
+// be done with the process before any of its output is read is done by born. Whoever tells of the process before its end
+// waits for written first.
 func (e *Engine) start(ctx context.Context, c Command, tool bool, born func(*Process)) (*Process, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -181,10 +188,11 @@ func (e *Engine) launchAs(id int32, plan plan, as entry, born func(*Process)) (*
 		born(p)
 	}
 	inserted := e.table.insert(p)
-	written := e.journalStart(p)
-	e.tell(e.onStart, p)
+	p.written = e.journalStart(p)
+	if e.tell(e.onStart, p) {
+		e.running.Go(e.events.deliver)
+	}
 	p.begin(plan)
-	awaitKept(written)
 	if !inserted {
 		p.log.release()
 		p.beginStop(0, ReasonEngineStopped, "")
@@ -194,23 +202,14 @@ func (e *Engine) launchAs(id int32, plan plan, as entry, born func(*Process)) (*
 	return p, nil
 }
 
-// tell queues a callback with what the process is now.
-func (e *Engine) tell(callback func(Info), p *Process) {
+// tell queues a callback with what the process is now. When deliver is true nobody else calls it: the caller has to see
+// to events.deliver.
+func (e *Engine) tell(callback func(Info), p *Process) (deliver bool) {
 	if callback == nil || p.entry.hidden {
-		return
+		return false
 	}
 	info := p.Info()
-	e.events.send(e.running.Go, func() { callback(info) })
-}
-
-// ended is called by a process whose record is written.
-func (e *Engine) ended(p *Process) {
-	now := time.Now()
-	e.table.ended(p, now)
-	e.tell(e.onExit, p)
-	if !p.entry.tool {
-		e.settled(p, now)
-	}
+	return e.events.put(func() { callback(info) })
 }
 
 // Process finds a process that runs or is still kept; else the error is an *UnknownProcessError.
@@ -319,8 +318,8 @@ func (e *Engine) shutDown() {
 	}
 	close(e.orphans.stop)
 	e.running.Wait()
-	if e.memoryEvents != nil {
-		_ = e.memoryEvents.Close() // It was only read.
+	if e.memoryEvents >= 0 {
+		_ = unix.Close(e.memoryEvents) // It was only read.
 	}
 }
 

@@ -2,29 +2,29 @@ package unifiedexec
 
 import "sync"
 
-// events calls the callbacks in order, from one goroutine that lives while there is something to tell.
+// events calls the callbacks in order, from one goroutine at a time: whoever put the first of them.
 type events struct {
-	mu      sync.Mutex
-	queue   []func()
-	running bool
+	mu         sync.Mutex
+	queue      []func()
+	delivering bool
 }
 
-// send queues a call; spawn runs the goroutine.
-func (e *events) send(spawn func(func()), call func()) {
+// put queues a call. When it returns true, nobody is calling what is queued, and the caller has to let deliver do it.
+func (e *events) put(call func()) (deliver bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.queue = append(e.queue, call)
-	if !e.running {
-		e.running = true
-		spawn(e.deliver)
-	}
+	deliver = !e.delivering
+	e.delivering = true
+	return deliver
 }
 
+// deliver calls what is queued until there is nothing.
 func (e *events) deliver() {
 	for {
 		e.mu.Lock()
 		if len(e.queue) == 0 {
-			e.running = false
+			e.delivering = false
 			e.queue = nil
 			e.mu.Unlock()
 			return

@@ -228,6 +228,9 @@ func (c call) take(p *Process, began time.Time) Result {
 	result := Result{ChunkID: newChunkID(), ProcessID: p.id, Notices: append(p.notices, c.notices...)}
 	p.notices = nil
 	rec, ended := p.Exit()
+	if !ended {
+		awaitKept(p.written)
+	}
 	size := p.log.size()
 	to := size.end
 	if ended {

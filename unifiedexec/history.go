@@ -96,12 +96,12 @@ func (e *Engine) armSweep() {
 	e.history.arm(e.settings.Load().Limits.EndedTime, func() { e.sweep(time.Now(), true) })
 }
 
-// sweep forgets ended processes beyond the limits, unless all is false and they do not hold far too many bytes. One whose descendants live is kept, since it is
-// through it that they can be seen and stopped; of such there are at most MaxProcesses, and the
-// oldest beyond are stopped.
+// sweep forgets ended processes beyond the limits, unless all is false and they do not hold far too many bytes. One
+// whose descendants live is kept, since it is through it that they can be seen and stopped; of such there are at most
+// MaxProcesses, and the oldest beyond are stopped.
 func (e *Engine) sweep(now time.Time, all bool) {
 	limits := e.settings.Load().Limits
-	surplus, heavy, left := e.table.surplus(limits, now)
+	surplus, heavy, left := e.table.surplus(limits, now, all)
 	if left {
 		e.armSweep()
 	}
@@ -121,9 +121,9 @@ func (e *Engine) sweep(now time.Time, all bool) {
 	}
 }
 
-// surplus picks ended processes beyond the limits, and tells whether they hold far more bytes than they may, and
-// whether any are kept at all.
-func (t *table) surplus(l Limits, now time.Time) (surplus []*Process, heavy, left bool) {
+// surplus picks ended processes beyond the limits, and tells whether any are kept at all and, unless all have to go
+// anyhow, whether they hold far more bytes than they may.
+func (t *table) surplus(l Limits, now time.Time, all bool) (surplus []*Process, heavy, left bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var ended []*Process
@@ -139,6 +139,9 @@ func (t *table) surplus(l Limits, now time.Time) (surplus []*Process, heavy, lef
 		kept += p.log.size().kept
 		if surplus == nil && (i >= l.EndedProcesses || kept > l.EndedBytes || now.Sub(p.entry.ended) >= l.EndedTime) {
 			surplus = ended[i:]
+			if all {
+				break
+			}
 		}
 	}
 	return surplus, kept > l.EndedBytes+l.EndedBytes/4, left

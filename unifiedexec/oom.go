@@ -2,7 +2,6 @@ package unifiedexec
 
 import (
 	"bytes"
-	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -11,30 +10,30 @@ import (
 // memoryEvents are where a container finds the counters of its own memory group, in the unified hierarchy and in the older one.
 var memoryEvents = []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"}
 
-// openMemoryEvents opens the one that is there; nil if none is. It stays open, for every start reads it, and the kernel
+// openMemoryEvents opens the one that is there; -1 if none is. It stays open, for every start reads it, and the kernel
 // counts anew for whoever reads from the beginning.
-func openMemoryEvents(given string) *os.File {
+func openMemoryEvents(given string) (fd int) {
 	candidates := memoryEvents
 	if given != "" {
 		candidates = []string{given}
 	}
 	for _, path := range candidates {
-		if file, err := os.Open(path); err == nil {
-			return file
+		if fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
+			return fd
 		}
 	}
-	return nil
+	return -1
 }
 
 // oomKills counts the processes that the out-of-memory killer ended in the engine's memory group;
 // 0 where the kernel does not tell.
 func (e *Engine) oomKills() uint64 {
-	if e.memoryEvents == nil {
+	if e.memoryEvents < 0 {
 		return 0
 	}
 	var buf [1024]byte
-	n, _ := e.memoryEvents.ReadAt(buf[:], 0) // What cannot be read counts nothing.
-	for line := range bytes.Lines(buf[:n]) {
+	n, _ := unix.Pread(e.memoryEvents, buf[:], 0) // What cannot be read counts nothing.
+	for line := range bytes.Lines(buf[:max(n, 0)]) {
 		if rest, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
 			n, _ := strconv.ParseUint(string(bytes.TrimSpace(rest)), 10, 64)
 			return n

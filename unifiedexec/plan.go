@@ -2,12 +2,13 @@ package unifiedexec
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // plan is a checked command: exactly what will be started.
@@ -146,14 +147,27 @@ func checkStdio(c Command) error {
 // checkDir makes a missing folder an error of its own: the kernel's answer to the start would not say whether it meant the
 // folder or the program.
 func checkDir(dir string) error {
-	info, err := os.Stat(dir)
-	if err != nil {
-		return &StartError{Op: "chdir", Path: dir, Errno: errnoOf(err)}
+	mode, errno := modeOf(dir)
+	if errno == 0 && mode&unix.S_IFMT != unix.S_IFDIR {
+		errno = syscall.ENOTDIR
 	}
-	if !info.IsDir() {
-		return &StartError{Op: "chdir", Path: dir, Errno: syscall.ENOTDIR}
+	if errno != 0 {
+		return &StartError{Op: "chdir", Path: dir, Errno: errno}
 	}
 	return nil
+}
+
+// modeOf is a file's kind and permissions.
+func modeOf(path string) (mode uint32, errno syscall.Errno) {
+	var st unix.Stat_t
+	for {
+		switch err := unix.Stat(path, &st); {
+		case err == nil:
+			return st.Mode, 0
+		case !errors.Is(err, unix.EINTR):
+			return 0, errnoOf(err)
+		}
+	}
 }
 
 // findProgram resolves a program as a shell in dir would.

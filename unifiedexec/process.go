@@ -40,6 +40,8 @@ type Process struct {
 	// pidfd belongs to run, which closes it.
 	pidfd *os.File
 	done  chan struct{}
+	// written is closed once the journal has the start; nil when there is nothing to wait for.
+	written <-chan struct{}
 	// turn is the interaction lock: held by the call that feeds or polls.
 	turn chan struct{}
 	// delivered is how much of the output results have told; guarded by turn, as are report and notices.
@@ -249,7 +251,6 @@ func (p *Process) run() {
 	rec.StartTime, rec.EndTime = p.started, ended
 	rec.UserTime, rec.SystemTime = time.Duration(usage.Utime.Nano()), time.Duration(usage.Stime.Nano())
 	rec.MaxRSS = usage.Maxrss << 10
-	p.pidfd.Close()
 	if p.input != nil && !p.input.fed {
 		p.input.close()
 	}
@@ -261,8 +262,18 @@ func (p *Process) run() {
 	p.exit = &rec
 	p.mu.Unlock()
 	p.log.settle()
-	p.engine.ended(p)
+	now := time.Now()
+	p.engine.table.ended(p, now)
+	deliver := p.engine.tell(p.engine.onExit, p)
+	if !p.entry.tool {
+		p.engine.settled(p, now)
+	}
 	close(p.done)
+	// Nothing waits for this goroutine any more.
+	p.pidfd.Close()
+	if deliver {
+		p.engine.events.deliver()
+	}
 }
 
 // await waits in the poller and reaps.
@@ -334,11 +345,21 @@ func (p *Process) drain() {
 	if p.terminal != nil {
 		grace = max(grace, terminalDrain)
 	}
+	open := false
 	for _, pump := range p.pumps {
 		select {
 		case <-pump.ended:
-		case <-pump.drained():
+			continue
+		default:
 		}
+		select {
+		case <-pump.ended:
+		case <-pump.drained():
+			open = true
+		}
+	}
+	if !open {
+		return
 	}
 	timer := time.NewTimer(grace)
 	defer timer.Stop()

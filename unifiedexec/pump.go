@@ -57,9 +57,9 @@ func (p *pump) leaderEnded() {
 }
 
 func (p *pump) run() {
+	defer p.file.Close() // The last, because the end of the command waits for ended.
 	defer close(p.ended)
 	defer p.log.closeStream()
-	defer p.file.Close()
 	conn, err := p.file.SyscallConn()
 	if err != nil {
 		return

@@ -2,10 +2,11 @@ package unifiedexec
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // shellKind says how a shell is spoken to.
@@ -102,13 +103,13 @@ func findShell(name, path string) (shell, bool) {
 
 // executable says why a path is no program, or 0.
 func executable(path string) syscall.Errno {
-	info, err := os.Stat(path)
+	mode, errno := modeOf(path)
 	switch {
-	case err != nil:
-		return errnoOf(err)
-	case info.IsDir():
+	case errno != 0:
+		return errno
+	case mode&unix.S_IFMT == unix.S_IFDIR:
 		return syscall.EISDIR
-	case info.Mode()&0o111 == 0:
+	case mode&0o111 == 0:
 		return syscall.EACCES
 	}
 	return 0
