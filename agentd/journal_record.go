@@ -121,7 +121,7 @@ func appendRecord(lines []byte, r journalRecord) []byte {
 }
 
 // write writes the body as encoding/json would.
-func (r *journalRecord) write(o *jsonline.Object) {
+func (r journalRecord) write(o *jsonline.Object) {
 	if r.Open != nil {
 		o.Open("open")
 		o.Text("boot", r.Open.Boot)

@@ -105,5 +105,6 @@ func (o *Object) Time(name string, t time.Time) {
 		o.err = fmt.Errorf("encoding %s: %w", name, err)
 		return
 	}
-	o.data = append(data, '"')
+	o.data = data
+	o.data = append(o.data, '"')
 }
