@@ -220,7 +220,8 @@ func (j *journal) Told(id int32) {
 
 // add makes a record ready to be written; the channel is closed once it is in the file, or nobody waits for that any more.
 func (j *journal) add(r journalRecord, sync bool) <-chan struct{} {
-	line := appendRecord(nil, r)
+	const ordinary = 384 // bytes of most records
+	line := appendRecord(make([]byte, 0, ordinary), r)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.next == nil {
@@ -236,7 +237,11 @@ func (j *journal) add(r journalRecord, sync bool) <-chan struct{} {
 		j.stale = true
 		return b.kept
 	}
-	b.lines = append(b.lines, line...)
+	if b.lines == nil {
+		b.lines = line
+	} else {
+		b.lines = append(b.lines, line...)
+	}
 	b.records++
 	b.sync = b.sync || sync
 	return b.kept

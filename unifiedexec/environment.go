@@ -70,8 +70,7 @@ func (s *settings) environ(shell, dir string, own map[string]string) []string {
 	if env == nil || shell != s.shell.path {
 		env = s.everyone(shell)
 	}
-	env = slices.Grow(slices.Clone(env), len(own)+1)
-	env = setVariable(env, "PWD", dir)
+	env = setVariable(append(make([]string, 0, len(env)+len(own)+1), env...), "PWD", dir)
 	for name, value := range own {
 		if name == "PATH" {
 			value = s.prepended(value)

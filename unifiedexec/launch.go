@@ -88,6 +88,8 @@ func (s *stdio) openTerminal(size Size) error {
 }
 
 func (s *stdio) openPipes(mode StdinMode) error {
+	const mostChild, mostOurs = 5, 3 // with a script and a report
+	s.child, s.ours = make([]descriptor, 0, mostChild), make([]end, 0, mostOurs)
 	if mode == StdinNull {
 		null, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
@@ -209,6 +211,7 @@ func (p *plan) launch(start StartFunc) (launched, error) {
 	defer s.closeChild()
 	pidfd := -1
 	attr := &syscall.ProcAttr{Dir: p.dir, Env: p.env, Sys: &syscall.SysProcAttr{Setsid: true, Setctty: p.tty, PidFD: &pidfd}}
+	attr.Files = make([]uintptr, 0, len(s.child))
 	for _, d := range s.child {
 		attr.Files = append(attr.Files, uintptr(d))
 	}

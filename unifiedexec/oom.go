@@ -32,14 +32,12 @@ func (e *Engine) oomKills() uint64 {
 		return 0
 	}
 	var buf [1024]byte
-	n, _ := unix.Pread(e.memoryEvents, buf[:], 0) // What cannot be read counts nothing.
-	for line := range bytes.Lines(buf[:max(n, 0)]) {
-		if rest, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
-			n, _ := strconv.ParseUint(string(bytes.TrimSpace(rest)), 10, 64)
-			return n
-		}
-	}
-	return 0
+	buf[0] = '\n' // so that every line follows one
+	read, _ := unix.Pread(e.memoryEvents, buf[1:], 0)
+	_, rest, _ := bytes.Cut(buf[:1+max(read, 0)], []byte("\noom_kill "))
+	number, _, _ := bytes.Cut(rest, []byte{'\n'})
+	n, _ := strconv.ParseUint(string(number), 10, 64) // What cannot be read counts nothing.
+	return n
 }
 
 // blameMemory corrects a record whose process was killed while the out-of-memory killer was at work. The kernel

@@ -240,6 +240,35 @@ func TestOutOfMemory(t *testing.T) {
 	}
 }
 
+func TestOOMKills(t *testing.T) {
+	cases := map[string]struct {
+		reason, text string
+		want         uint64
+	}{
+		"Unified": {"memory.events", "low 0\nhigh 0\nmax 7\noom 3\noom_kill 4\noom_group_kill 5\n", 4},
+		"Older":   {"memory.oom_control", "oom_kill_disable 1\nunder_oom 0\noom_kill 12\n", 12},
+		"First":   {"in any order", "oom_kill 3\nlow 1\n", 3},
+		"Unended": {"the last line may lack its end", "low 1\noom_kill 30", 30},
+		"Silent":  {"an old kernel does not count", "oom_kill_disable 1\nunder_oom 0\n", 0},
+		"Group":   {"another counter", "oom_group_kill 5\ngroup_oom_kill 5\n", 0},
+		"Empty":   {"nothing", "", 0},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			events := filepath.Join(t.TempDir(), "events")
+			if err := os.WriteFile(events, []byte(tc.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if n := newEngine(t, Config{MemoryEvents: events}).oomKills(); n != tc.want {
+				t.Errorf("%s: %d, want %d", tc.reason, n, tc.want)
+			}
+		})
+	}
+	if n := newEngine(t, Config{MemoryEvents: "/nowhere"}).oomKills(); n != 0 {
+		t.Errorf("without a file: %d", n)
+	}
+}
+
 func TestOOMScore(t *testing.T) {
 	e := newEngine(t, Config{OOMScoreAdj: 500})
 	p := start(t, e, Command{Script: "read go; cat /proc/self/oom_score_adj", Stdin: StdinOpen})
