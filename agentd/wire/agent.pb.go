@@ -13,7 +13,6 @@ package wire
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
-	anypb "google.golang.org/protobuf/types/known/anypb"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
@@ -3585,244 +3584,11 @@ func (x *ExplainCase) GetErrno() string {
 	return ""
 }
 
-// Call is what a client sends on a connection for calls (see CallPreface in package wire), and CallAnswer what it gets
-// there. Each goes with its length before it, as a varint.
-type Call struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Names the call among those of its connection that have no answer yet.
-	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Such as /execsession.agent.v1alpha1.Agent/ExecCommand. Empty for a ping, which has an empty response.
-	Method  string `protobuf:"bytes,2,opt,name=method,proto3" json:"method,omitempty"`
-	Request []byte `protobuf:"bytes,3,opt,name=request,proto3" json:"request,omitempty"`
-	// Unset: the call may take as long as it likes.
-	TimeLeft *durationpb.Duration `protobuf:"bytes,4,opt,name=time_left,json=timeLeft,proto3" json:"time_left,omitempty"`
-	// Gives up the call of that id, and nothing else. It is answered all the same.
-	Cancel        bool `protobuf:"varint,5,opt,name=cancel,proto3" json:"cancel,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Call) Reset() {
-	*x = Call{}
-	mi := &file_agent_proto_msgTypes[43]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Call) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Call) ProtoMessage() {}
-
-func (x *Call) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[43]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Call.ProtoReflect.Descriptor instead.
-func (*Call) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{43}
-}
-
-func (x *Call) GetId() uint64 {
-	if x != nil {
-		return x.Id
-	}
-	return 0
-}
-
-func (x *Call) GetMethod() string {
-	if x != nil {
-		return x.Method
-	}
-	return ""
-}
-
-func (x *Call) GetRequest() []byte {
-	if x != nil {
-		return x.Request
-	}
-	return nil
-}
-
-func (x *Call) GetTimeLeft() *durationpb.Duration {
-	if x != nil {
-		return x.TimeLeft
-	}
-	return nil
-}
-
-func (x *Call) GetCancel() bool {
-	if x != nil {
-		return x.Cancel
-	}
-	return false
-}
-
-type CallAnswer struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Types that are valid to be assigned to Outcome:
-	//
-	//	*CallAnswer_Response
-	//	*CallAnswer_Failure
-	Outcome       isCallAnswer_Outcome `protobuf_oneof:"outcome"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *CallAnswer) Reset() {
-	*x = CallAnswer{}
-	mi := &file_agent_proto_msgTypes[44]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *CallAnswer) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*CallAnswer) ProtoMessage() {}
-
-func (x *CallAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[44]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use CallAnswer.ProtoReflect.Descriptor instead.
-func (*CallAnswer) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{44}
-}
-
-func (x *CallAnswer) GetId() uint64 {
-	if x != nil {
-		return x.Id
-	}
-	return 0
-}
-
-func (x *CallAnswer) GetOutcome() isCallAnswer_Outcome {
-	if x != nil {
-		return x.Outcome
-	}
-	return nil
-}
-
-func (x *CallAnswer) GetResponse() []byte {
-	if x != nil {
-		if x, ok := x.Outcome.(*CallAnswer_Response); ok {
-			return x.Response
-		}
-	}
-	return nil
-}
-
-func (x *CallAnswer) GetFailure() *CallFailure {
-	if x != nil {
-		if x, ok := x.Outcome.(*CallAnswer_Failure); ok {
-			return x.Failure
-		}
-	}
-	return nil
-}
-
-type isCallAnswer_Outcome interface {
-	isCallAnswer_Outcome()
-}
-
-type CallAnswer_Response struct {
-	Response []byte `protobuf:"bytes,2,opt,name=response,proto3,oneof"`
-}
-
-type CallAnswer_Failure struct {
-	Failure *CallFailure `protobuf:"bytes,3,opt,name=failure,proto3,oneof"`
-}
-
-func (*CallAnswer_Response) isCallAnswer_Outcome() {}
-
-func (*CallAnswer_Failure) isCallAnswer_Outcome() {}
-
-// CallFailure is a gRPC status, and has the fields of google.rpc.Status.
-type CallFailure struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Code          int32                  `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"`
-	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	Details       []*anypb.Any           `protobuf:"bytes,3,rep,name=details,proto3" json:"details,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *CallFailure) Reset() {
-	*x = CallFailure{}
-	mi := &file_agent_proto_msgTypes[45]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *CallFailure) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*CallFailure) ProtoMessage() {}
-
-func (x *CallFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[45]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use CallFailure.ProtoReflect.Descriptor instead.
-func (*CallFailure) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{45}
-}
-
-func (x *CallFailure) GetCode() int32 {
-	if x != nil {
-		return x.Code
-	}
-	return 0
-}
-
-func (x *CallFailure) GetMessage() string {
-	if x != nil {
-		return x.Message
-	}
-	return ""
-}
-
-func (x *CallFailure) GetDetails() []*anypb.Any {
-	if x != nil {
-		return x.Details
-	}
-	return nil
-}
-
 var File_agent_proto protoreflect.FileDescriptor
 
 const file_agent_proto_rawDesc = "" +
 	"\n" +
-	"\vagent.proto\x12\x1aexecsession.agent.v1alpha1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x12\n" +
+	"\vagent.proto\x12\x1aexecsession.agent.v1alpha1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x12\n" +
 	"\x10GetStatusRequest\"\xda\x02\n" +
 	"\vAgentStatus\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x17\n" +
@@ -4090,23 +3856,7 @@ const file_agent_proto_rawDesc = "" +
 	"\tcondition\x18\x01 \x01(\tR\tcondition\x12=\n" +
 	"\aoutcome\x18\x02 \x01(\x0e2#.execsession.agent.v1alpha1.OutcomeR\aoutcome\x12\x12\n" +
 	"\x04rule\x18\x03 \x01(\tR\x04rule\x12\x14\n" +
-	"\x05errno\x18\x04 \x01(\tR\x05errno\"\x98\x01\n" +
-	"\x04Call\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
-	"\x06method\x18\x02 \x01(\tR\x06method\x12\x18\n" +
-	"\arequest\x18\x03 \x01(\fR\arequest\x126\n" +
-	"\ttime_left\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\btimeLeft\x12\x16\n" +
-	"\x06cancel\x18\x05 \x01(\bR\x06cancel\"\x8a\x01\n" +
-	"\n" +
-	"CallAnswer\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
-	"\bresponse\x18\x02 \x01(\fH\x00R\bresponse\x12C\n" +
-	"\afailure\x18\x03 \x01(\v2'.execsession.agent.v1alpha1.CallFailureH\x00R\afailureB\t\n" +
-	"\aoutcome\"k\n" +
-	"\vCallFailure\x12\x12\n" +
-	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\x12.\n" +
-	"\adetails\x18\x03 \x03(\v2\x14.google.protobuf.AnyR\adetails*Q\n" +
+	"\x05errno\x18\x04 \x01(\tR\x05errno*Q\n" +
 	"\tStdinMode\x12\x1a\n" +
 	"\x16STDIN_MODE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fSTDIN_MODE_OPEN\x10\x01\x12\x13\n" +
@@ -4172,7 +3922,7 @@ func file_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_agent_proto_goTypes = []any{
 	(StdinMode)(0),                // 0: execsession.agent.v1alpha1.StdinMode
 	(ProcessState)(0),             // 1: execsession.agent.v1alpha1.ProcessState
@@ -4223,26 +3973,22 @@ var file_agent_proto_goTypes = []any{
 	(*ExplainSyscall)(nil),        // 46: execsession.agent.v1alpha1.ExplainSyscall
 	(*ExplainResponse)(nil),       // 47: execsession.agent.v1alpha1.ExplainResponse
 	(*ExplainCase)(nil),           // 48: execsession.agent.v1alpha1.ExplainCase
-	(*Call)(nil),                  // 49: execsession.agent.v1alpha1.Call
-	(*CallAnswer)(nil),            // 50: execsession.agent.v1alpha1.CallAnswer
-	(*CallFailure)(nil),           // 51: execsession.agent.v1alpha1.CallFailure
-	nil,                           // 52: execsession.agent.v1alpha1.Command.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 53: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 54: google.protobuf.Duration
-	(*anypb.Any)(nil),             // 55: google.protobuf.Any
+	nil,                           // 49: execsession.agent.v1alpha1.Command.EnvEntry
+	(*timestamppb.Timestamp)(nil), // 50: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 51: google.protobuf.Duration
 }
 var file_agent_proto_depIdxs = []int32{
-	53, // 0: execsession.agent.v1alpha1.AgentStatus.start_time:type_name -> google.protobuf.Timestamp
+	50, // 0: execsession.agent.v1alpha1.AgentStatus.start_time:type_name -> google.protobuf.Timestamp
 	8,  // 1: execsession.agent.v1alpha1.AgentStatus.sandbox:type_name -> execsession.agent.v1alpha1.SandboxStatus
 	9,  // 2: execsession.agent.v1alpha1.AgentStatus.policy:type_name -> execsession.agent.v1alpha1.PolicyStatus
 	10, // 3: execsession.agent.v1alpha1.Command.argv:type_name -> execsession.agent.v1alpha1.Argv
-	52, // 4: execsession.agent.v1alpha1.Command.env:type_name -> execsession.agent.v1alpha1.Command.EnvEntry
+	49, // 4: execsession.agent.v1alpha1.Command.env:type_name -> execsession.agent.v1alpha1.Command.EnvEntry
 	11, // 5: execsession.agent.v1alpha1.Command.size:type_name -> execsession.agent.v1alpha1.WindowSize
 	0,  // 6: execsession.agent.v1alpha1.Command.stdin:type_name -> execsession.agent.v1alpha1.StdinMode
-	54, // 7: execsession.agent.v1alpha1.Command.timeout:type_name -> google.protobuf.Duration
+	51, // 7: execsession.agent.v1alpha1.Command.timeout:type_name -> google.protobuf.Duration
 	13, // 8: execsession.agent.v1alpha1.Command.sandbox:type_name -> execsession.agent.v1alpha1.Narrowing
-	53, // 9: execsession.agent.v1alpha1.Denial.first_time:type_name -> google.protobuf.Timestamp
-	53, // 10: execsession.agent.v1alpha1.Denial.last_time:type_name -> google.protobuf.Timestamp
+	50, // 9: execsession.agent.v1alpha1.Denial.first_time:type_name -> google.protobuf.Timestamp
+	50, // 10: execsession.agent.v1alpha1.Denial.last_time:type_name -> google.protobuf.Timestamp
 	12, // 11: execsession.agent.v1alpha1.ExecCommandRequest.command:type_name -> execsession.agent.v1alpha1.Command
 	22, // 12: execsession.agent.v1alpha1.ToolResult.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
 	14, // 13: execsession.agent.v1alpha1.ToolResult.denials:type_name -> execsession.agent.v1alpha1.Denial
@@ -4251,14 +3997,14 @@ var file_agent_proto_depIdxs = []int32{
 	22, // 16: execsession.agent.v1alpha1.RunResponse.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
 	14, // 17: execsession.agent.v1alpha1.RunResponse.denials:type_name -> execsession.agent.v1alpha1.Denial
 	1,  // 18: execsession.agent.v1alpha1.Process.state:type_name -> execsession.agent.v1alpha1.ProcessState
-	53, // 19: execsession.agent.v1alpha1.Process.start_time:type_name -> google.protobuf.Timestamp
+	50, // 19: execsession.agent.v1alpha1.Process.start_time:type_name -> google.protobuf.Timestamp
 	22, // 20: execsession.agent.v1alpha1.Process.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
 	14, // 21: execsession.agent.v1alpha1.Process.denials:type_name -> execsession.agent.v1alpha1.Denial
 	2,  // 22: execsession.agent.v1alpha1.ExitRecord.reason:type_name -> execsession.agent.v1alpha1.ExitReason
-	53, // 23: execsession.agent.v1alpha1.ExitRecord.start_time:type_name -> google.protobuf.Timestamp
-	53, // 24: execsession.agent.v1alpha1.ExitRecord.end_time:type_name -> google.protobuf.Timestamp
-	54, // 25: execsession.agent.v1alpha1.ExitRecord.user_time:type_name -> google.protobuf.Duration
-	54, // 26: execsession.agent.v1alpha1.ExitRecord.system_time:type_name -> google.protobuf.Duration
+	50, // 23: execsession.agent.v1alpha1.ExitRecord.start_time:type_name -> google.protobuf.Timestamp
+	50, // 24: execsession.agent.v1alpha1.ExitRecord.end_time:type_name -> google.protobuf.Timestamp
+	51, // 25: execsession.agent.v1alpha1.ExitRecord.user_time:type_name -> google.protobuf.Duration
+	51, // 26: execsession.agent.v1alpha1.ExitRecord.system_time:type_name -> google.protobuf.Duration
 	18, // 27: execsession.agent.v1alpha1.AttachRequest.start:type_name -> execsession.agent.v1alpha1.StartRequest
 	25, // 28: execsession.agent.v1alpha1.AttachRequest.open:type_name -> execsession.agent.v1alpha1.AttachOpen
 	26, // 29: execsession.agent.v1alpha1.AttachRequest.stdin_eof:type_name -> execsession.agent.v1alpha1.StdinEOF
@@ -4272,9 +4018,9 @@ var file_agent_proto_depIdxs = []int32{
 	14, // 37: execsession.agent.v1alpha1.AttachResponse.denials:type_name -> execsession.agent.v1alpha1.Denial
 	3,  // 38: execsession.agent.v1alpha1.Output.stream:type_name -> execsession.agent.v1alpha1.Stream
 	21, // 39: execsession.agent.v1alpha1.ListProcessesResponse.processes:type_name -> execsession.agent.v1alpha1.Process
-	54, // 40: execsession.agent.v1alpha1.StopRequest.grace:type_name -> google.protobuf.Duration
+	51, // 40: execsession.agent.v1alpha1.StopRequest.grace:type_name -> google.protobuf.Duration
 	22, // 41: execsession.agent.v1alpha1.StopResponse.exit:type_name -> execsession.agent.v1alpha1.ExitRecord
-	54, // 42: execsession.agent.v1alpha1.StopAllRequest.grace:type_name -> google.protobuf.Duration
+	51, // 42: execsession.agent.v1alpha1.StopAllRequest.grace:type_name -> google.protobuf.Duration
 	21, // 43: execsession.agent.v1alpha1.StopAllResponse.processes:type_name -> execsession.agent.v1alpha1.Process
 	44, // 44: execsession.agent.v1alpha1.ExplainRequest.path:type_name -> execsession.agent.v1alpha1.ExplainPath
 	45, // 45: execsession.agent.v1alpha1.ExplainRequest.host:type_name -> execsession.agent.v1alpha1.ExplainHost
@@ -4283,40 +4029,37 @@ var file_agent_proto_depIdxs = []int32{
 	5,  // 48: execsession.agent.v1alpha1.ExplainResponse.outcome:type_name -> execsession.agent.v1alpha1.Outcome
 	48, // 49: execsession.agent.v1alpha1.ExplainResponse.cases:type_name -> execsession.agent.v1alpha1.ExplainCase
 	5,  // 50: execsession.agent.v1alpha1.ExplainCase.outcome:type_name -> execsession.agent.v1alpha1.Outcome
-	54, // 51: execsession.agent.v1alpha1.Call.time_left:type_name -> google.protobuf.Duration
-	51, // 52: execsession.agent.v1alpha1.CallAnswer.failure:type_name -> execsession.agent.v1alpha1.CallFailure
-	55, // 53: execsession.agent.v1alpha1.CallFailure.details:type_name -> google.protobuf.Any
-	6,  // 54: execsession.agent.v1alpha1.Agent.GetStatus:input_type -> execsession.agent.v1alpha1.GetStatusRequest
-	15, // 55: execsession.agent.v1alpha1.Agent.ExecCommand:input_type -> execsession.agent.v1alpha1.ExecCommandRequest
-	16, // 56: execsession.agent.v1alpha1.Agent.WriteStdin:input_type -> execsession.agent.v1alpha1.WriteStdinRequest
-	18, // 57: execsession.agent.v1alpha1.Agent.Start:input_type -> execsession.agent.v1alpha1.StartRequest
-	19, // 58: execsession.agent.v1alpha1.Agent.Run:input_type -> execsession.agent.v1alpha1.RunRequest
-	23, // 59: execsession.agent.v1alpha1.Agent.Attach:input_type -> execsession.agent.v1alpha1.AttachRequest
-	31, // 60: execsession.agent.v1alpha1.Agent.ListProcesses:input_type -> execsession.agent.v1alpha1.ListProcessesRequest
-	43, // 61: execsession.agent.v1alpha1.Agent.Explain:input_type -> execsession.agent.v1alpha1.ExplainRequest
-	33, // 62: execsession.agent.v1alpha1.Agent.Signal:input_type -> execsession.agent.v1alpha1.SignalRequest
-	35, // 63: execsession.agent.v1alpha1.Agent.Interrupt:input_type -> execsession.agent.v1alpha1.InterruptRequest
-	37, // 64: execsession.agent.v1alpha1.Agent.Stop:input_type -> execsession.agent.v1alpha1.StopRequest
-	39, // 65: execsession.agent.v1alpha1.Agent.StopAll:input_type -> execsession.agent.v1alpha1.StopAllRequest
-	41, // 66: execsession.agent.v1alpha1.Agent.Shutdown:input_type -> execsession.agent.v1alpha1.ShutdownRequest
-	7,  // 67: execsession.agent.v1alpha1.Agent.GetStatus:output_type -> execsession.agent.v1alpha1.AgentStatus
-	17, // 68: execsession.agent.v1alpha1.Agent.ExecCommand:output_type -> execsession.agent.v1alpha1.ToolResult
-	17, // 69: execsession.agent.v1alpha1.Agent.WriteStdin:output_type -> execsession.agent.v1alpha1.ToolResult
-	21, // 70: execsession.agent.v1alpha1.Agent.Start:output_type -> execsession.agent.v1alpha1.Process
-	20, // 71: execsession.agent.v1alpha1.Agent.Run:output_type -> execsession.agent.v1alpha1.RunResponse
-	28, // 72: execsession.agent.v1alpha1.Agent.Attach:output_type -> execsession.agent.v1alpha1.AttachResponse
-	32, // 73: execsession.agent.v1alpha1.Agent.ListProcesses:output_type -> execsession.agent.v1alpha1.ListProcessesResponse
-	47, // 74: execsession.agent.v1alpha1.Agent.Explain:output_type -> execsession.agent.v1alpha1.ExplainResponse
-	34, // 75: execsession.agent.v1alpha1.Agent.Signal:output_type -> execsession.agent.v1alpha1.SignalResponse
-	36, // 76: execsession.agent.v1alpha1.Agent.Interrupt:output_type -> execsession.agent.v1alpha1.InterruptResponse
-	38, // 77: execsession.agent.v1alpha1.Agent.Stop:output_type -> execsession.agent.v1alpha1.StopResponse
-	40, // 78: execsession.agent.v1alpha1.Agent.StopAll:output_type -> execsession.agent.v1alpha1.StopAllResponse
-	42, // 79: execsession.agent.v1alpha1.Agent.Shutdown:output_type -> execsession.agent.v1alpha1.ShutdownResponse
-	67, // [67:80] is the sub-list for method output_type
-	54, // [54:67] is the sub-list for method input_type
-	54, // [54:54] is the sub-list for extension type_name
-	54, // [54:54] is the sub-list for extension extendee
-	0,  // [0:54] is the sub-list for field type_name
+	6,  // 51: execsession.agent.v1alpha1.Agent.GetStatus:input_type -> execsession.agent.v1alpha1.GetStatusRequest
+	15, // 52: execsession.agent.v1alpha1.Agent.ExecCommand:input_type -> execsession.agent.v1alpha1.ExecCommandRequest
+	16, // 53: execsession.agent.v1alpha1.Agent.WriteStdin:input_type -> execsession.agent.v1alpha1.WriteStdinRequest
+	18, // 54: execsession.agent.v1alpha1.Agent.Start:input_type -> execsession.agent.v1alpha1.StartRequest
+	19, // 55: execsession.agent.v1alpha1.Agent.Run:input_type -> execsession.agent.v1alpha1.RunRequest
+	23, // 56: execsession.agent.v1alpha1.Agent.Attach:input_type -> execsession.agent.v1alpha1.AttachRequest
+	31, // 57: execsession.agent.v1alpha1.Agent.ListProcesses:input_type -> execsession.agent.v1alpha1.ListProcessesRequest
+	43, // 58: execsession.agent.v1alpha1.Agent.Explain:input_type -> execsession.agent.v1alpha1.ExplainRequest
+	33, // 59: execsession.agent.v1alpha1.Agent.Signal:input_type -> execsession.agent.v1alpha1.SignalRequest
+	35, // 60: execsession.agent.v1alpha1.Agent.Interrupt:input_type -> execsession.agent.v1alpha1.InterruptRequest
+	37, // 61: execsession.agent.v1alpha1.Agent.Stop:input_type -> execsession.agent.v1alpha1.StopRequest
+	39, // 62: execsession.agent.v1alpha1.Agent.StopAll:input_type -> execsession.agent.v1alpha1.StopAllRequest
+	41, // 63: execsession.agent.v1alpha1.Agent.Shutdown:input_type -> execsession.agent.v1alpha1.ShutdownRequest
+	7,  // 64: execsession.agent.v1alpha1.Agent.GetStatus:output_type -> execsession.agent.v1alpha1.AgentStatus
+	17, // 65: execsession.agent.v1alpha1.Agent.ExecCommand:output_type -> execsession.agent.v1alpha1.ToolResult
+	17, // 66: execsession.agent.v1alpha1.Agent.WriteStdin:output_type -> execsession.agent.v1alpha1.ToolResult
+	21, // 67: execsession.agent.v1alpha1.Agent.Start:output_type -> execsession.agent.v1alpha1.Process
+	20, // 68: execsession.agent.v1alpha1.Agent.Run:output_type -> execsession.agent.v1alpha1.RunResponse
+	28, // 69: execsession.agent.v1alpha1.Agent.Attach:output_type -> execsession.agent.v1alpha1.AttachResponse
+	32, // 70: execsession.agent.v1alpha1.Agent.ListProcesses:output_type -> execsession.agent.v1alpha1.ListProcessesResponse
+	47, // 71: execsession.agent.v1alpha1.Agent.Explain:output_type -> execsession.agent.v1alpha1.ExplainResponse
+	34, // 72: execsession.agent.v1alpha1.Agent.Signal:output_type -> execsession.agent.v1alpha1.SignalResponse
+	36, // 73: execsession.agent.v1alpha1.Agent.Interrupt:output_type -> execsession.agent.v1alpha1.InterruptResponse
+	38, // 74: execsession.agent.v1alpha1.Agent.Stop:output_type -> execsession.agent.v1alpha1.StopResponse
+	40, // 75: execsession.agent.v1alpha1.Agent.StopAll:output_type -> execsession.agent.v1alpha1.StopAllResponse
+	42, // 76: execsession.agent.v1alpha1.Agent.Shutdown:output_type -> execsession.agent.v1alpha1.ShutdownResponse
+	64, // [64:77] is the sub-list for method output_type
+	51, // [51:64] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -4352,17 +4095,13 @@ func file_agent_proto_init() {
 		(*ExplainRequest_Host)(nil),
 		(*ExplainRequest_Syscall)(nil),
 	}
-	file_agent_proto_msgTypes[44].OneofWrappers = []any{
-		(*CallAnswer_Response)(nil),
-		(*CallAnswer_Failure)(nil),
-	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   47,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,11 +11,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // Pings says how often a client asks whether the agent is still there, and how long it waits for the answer.
@@ -32,9 +33,9 @@ type CallConn struct {
 	// ended is closed by end, after err is set.
 	ended chan struct{}
 	err   error
-	// idle begins to watch the connection when nobody has used it for a moment, and ping asks the agent.
-	idle, ping *time.Timer
-	goroutines sync.WaitGroup
+	// idle begins to watch the connection when nobody has used it for a moment, and check asks the agent.
+	idle, check *time.Timer
+	goroutines  sync.WaitGroup
 	// moved is when the last piece went over the connection, in nanoseconds.
 	moved atomic.Int64
 
@@ -42,7 +43,7 @@ type CallConn struct {
 	closed bool
 	lastID uint64
 	// waiting are the calls that have no answer yet; each has room for it.
-	waiting map[uint64]chan *CallAnswer
+	waiting map[uint64]chan frame
 	// lastUse is when the last call was over. The timer that looks for it runs while watched is true.
 	lastUse time.Time
 	watched bool
@@ -63,17 +64,17 @@ func NewCallConn(ctx context.Context, conn net.Conn, pings Pings) (*CallConn, er
 	c := &CallConn{
 		conn: conn, pings: pings,
 		sending: make(chan struct{}, 1), reading: make(chan struct{}, 1),
-		ended: make(chan struct{}), waiting: map[uint64]chan *CallAnswer{},
+		ended: make(chan struct{}), waiting: map[uint64]chan frame{},
 	}
-	c.in = frameReader{from: movingReader{c}, most: MaxResponseBytes + frameExtra}
+	c.in = frameReader{from: movingReader{c}, most: headBytes + MaxResponseBytes}
 	c.mu.Lock() // The timers' functions wait for it.
 	c.watched = true
 	c.idle = time.AfterFunc(idleTime, func() { c.spawn(c.watch) })
-	c.ping = time.AfterFunc(pings.Every, func() { c.spawn(c.askAgent) })
+	c.check = time.AfterFunc(pings.Every, func() { c.spawn(c.askAgent) })
 	c.mu.Unlock()
 	err := c.send(ctx, []byte(CallPreface))
 	if err == nil {
-		_, err = c.call(ctx, &Call{})
+		err = c.ping(ctx)
 	}
 	if err == nil {
 		return c, nil
@@ -112,7 +113,7 @@ func (c *CallConn) end(err error) {
 		c.err = err
 		close(c.ended)
 		c.idle.Stop()
-		c.ping.Stop()
+		c.check.Stop()
 	}
 	c.mu.Unlock()
 	if first {
@@ -136,45 +137,47 @@ func (c *CallConn) NewStream(_ context.Context, _ *grpc.StreamDesc, method strin
 // Invoke implements grpc.ClientConnInterface. Options change nothing. A call whose context ends while its request is
 // half sent takes the connection with it.
 func (c *CallConn) Invoke(ctx context.Context, method string, request, response any, _ ...grpc.CallOption) error {
-	sent, err := proto.Marshal(request.(proto.Message)) //nolint:forcetypeassert // generated code calls
-	if err != nil {
-		return status.Errorf(codes.Internal, "encoding the request of %s: %v", method, err)
-	}
-	if len(sent) > maxRequestBytes {
-		return status.Errorf(codes.ResourceExhausted, "the request of %s has %d bytes, and at most %d are taken", method, len(sent), maxRequestBytes)
-	}
-	call := &Call{Method: method, Request: sent}
+	var left time.Duration
 	if deadline, ok := ctx.Deadline(); ok {
-		call.TimeLeft = durationpb.New(time.Until(deadline))
+		left = max(time.Until(deadline), 1)
 	}
-	answer, err := c.call(ctx, call)
+	head, err := callHead(left, method)
+	if err != nil {
+		return status.Errorf(codes.Internal, "calling %s: %v", method, err)
+	}
+	answer, err := c.call(ctx, head, request.(proto.Message)) //nolint:forcetypeassert // generated code calls
 	if err != nil {
 		return err
 	}
-	if failure := answer.GetFailure(); failure != nil {
-		return failure.err()
+	if answer.kind == frameFailure {
+		var failure spb.Status
+		if err = proto.Unmarshal(answer.body, &failure); err == nil {
+			return status.ErrorProto(&failure)
+		}
+	} else {
+		err = proto.Unmarshal(answer.body, response.(proto.Message)) //nolint:forcetypeassert // as above
 	}
-	if err := proto.Unmarshal(answer.GetResponse(), response.(proto.Message)); err != nil { //nolint:forcetypeassert // as above
-		return status.Errorf(codes.Internal, "reading the response of %s: %v", method, err)
+	if err != nil {
+		return status.Errorf(codes.Internal, "reading the answer to %s: %v", method, err)
 	}
 	return nil
 }
 
 // call sends a call and waits for its answer.
-func (c *CallConn) call(ctx context.Context, call *Call) (*CallAnswer, error) {
-	mine := make(chan *CallAnswer, 1)
+func (c *CallConn) call(ctx context.Context, head []byte, request proto.Message) (frame, error) {
+	mine := make(chan frame, 1)
 	c.mu.Lock()
 	c.lastID++
-	call.Id = c.lastID
-	c.waiting[call.Id] = mine
+	id := c.lastID
+	c.waiting[id] = mine
 	c.mu.Unlock()
-	defer c.leave(call.Id)
-	frame, err := encodeFrame(call)
+	defer c.leave(id)
+	encoded, err := newFrame(frameCall, id, head, request)
 	if err != nil {
-		return nil, status.Error(codes.Internal, err.Error())
+		return frame{}, status.Errorf(codes.ResourceExhausted, "sending the request: %v", err)
 	}
-	if err := c.send(ctx, frame); err != nil {
-		return nil, err
+	if err := c.send(ctx, encoded); err != nil {
+		return frame{}, err
 	}
 	for {
 		select {
@@ -182,16 +185,25 @@ func (c *CallConn) call(ctx context.Context, call *Call) (*CallAnswer, error) {
 			return answer, nil
 		case <-c.ended:
 			if len(mine) == 0 {
-				return nil, c.broken()
+				return frame{}, c.broken()
 			}
 		case <-ctx.Done():
-			c.giveUp(call.Id)
-			return nil, status.FromContextError(ctx.Err()).Err()
+			c.giveUp(id)
+			return frame{}, status.FromContextError(ctx.Err()).Err()
 		case c.reading <- struct{}{}:
 			c.read(ctx, func() bool { return len(mine) > 0 })
 			<-c.reading
 		}
 	}
+}
+
+// ping asks whether the agent is there.
+func (c *CallConn) ping(ctx context.Context) error {
+	head, err := callHead(0, "")
+	if err == nil {
+		_, err = c.call(ctx, head, nil)
+	}
+	return err
 }
 
 // leave forgets a call. With the last one somebody else has to look whether the connection ends.
@@ -209,19 +221,19 @@ func (c *CallConn) broken() error {
 
 // giveUp tells the agent that nobody waits for an answer any more.
 func (c *CallConn) giveUp(id uint64) {
-	frame, err := encodeFrame(&Call{Id: id, Cancel: true})
+	encoded, err := newFrame(frameCancel, id, nil, nil)
 	if err != nil {
-		return // Two numbers can always be encoded.
+		return // A number can always be encoded.
 	}
 	c.spawn(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), c.pings.Wait)
 		defer cancel()
-		_ = c.send(ctx, frame) // The connection is gone, and with it the call.
+		_ = c.send(ctx, encoded) // The connection is gone, and with it the call.
 	})
 }
 
 // send writes a frame, when it is its turn. One that is written only half leaves nothing to go on with.
-func (c *CallConn) send(ctx context.Context, frame []byte) error {
+func (c *CallConn) send(ctx context.Context, encoded []byte) error {
 	select {
 	case c.sending <- struct{}{}:
 		defer func() { <-c.sending }()
@@ -231,7 +243,7 @@ func (c *CallConn) send(ctx context.Context, frame []byte) error {
 		return status.FromContextError(ctx.Err()).Err()
 	}
 	release := until(ctx, c.conn.SetWriteDeadline)
-	written, err := writePieces(c.conn, frame, c.move)
+	written, err := writePieces(c.conn, encoded, c.move)
 	release()
 	switch {
 	case err == nil:
@@ -271,13 +283,12 @@ func (c *CallConn) read(ctx context.Context, enough func() bool) {
 	release := until(ctx, c.conn.SetReadDeadline)
 	defer release()
 	for !enough() && ctx.Err() == nil {
-		frame, err := c.in.next()
+		f, err := c.in.next()
 		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && ctx.Err() != nil {
 			return
 		}
-		var answer CallAnswer
-		if err == nil {
-			err = proto.Unmarshal(frame, &answer)
+		if err == nil && f.kind != frameResponse && f.kind != frameFailure {
+			err = fmt.Errorf("a frame of kind %d is no answer", f.kind)
 		}
 		switch {
 		case errors.Is(err, io.EOF):
@@ -288,9 +299,10 @@ func (c *CallConn) read(ctx context.Context, enough func() bool) {
 			return
 		}
 		c.mu.Lock()
-		if waits := c.waiting[answer.GetId()]; waits != nil {
-			waits <- &answer // A call has one answer.
-			delete(c.waiting, answer.GetId())
+		if waits := c.waiting[f.call]; waits != nil {
+			f.body = bytes.Clone(f.body)
+			waits <- f // A call has one answer.
+			delete(c.waiting, f.call)
 		}
 		c.mu.Unlock()
 	}
@@ -364,13 +376,13 @@ func (c *CallConn) askAgent() {
 	ctx, cancel := context.WithTimeout(context.Background(), c.pings.Wait)
 	defer cancel()
 	asked := time.Now()
-	if _, err := c.call(ctx, &Call{}); err != nil && c.moved.Load() <= asked.Add(c.pings.Wait/2).UnixNano() {
+	if err := c.ping(ctx); err != nil && c.moved.Load() <= asked.Add(c.pings.Wait/2).UnixNano() {
 		c.end(fmt.Errorf("the agent said nothing for %s", c.pings.Wait))
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err == nil {
-		c.ping.Reset(c.pings.Every)
+		c.check.Reset(c.pings.Every)
 	}
 }

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"strings"
@@ -59,7 +60,7 @@ func (s *callServer) RegisterService(service *grpc.ServiceDesc, server any) {
 // serve takes a connection whose preface was read.
 func (s *callServer) serve(conn net.Conn) {
 	c := &servedConn{
-		server: s, conn: conn, in: frameReader{from: conn, most: maxRequestBytes + frameExtra},
+		server: s, conn: conn, in: frameReader{from: conn, most: headBytes + callBytes + maxMethod + maxRequestBytes},
 		lead: make(chan struct{}, maxWaiting), cancels: map[uint64]context.CancelFunc{},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -144,8 +145,8 @@ func (c *servedConn) end() {
 // goroutine to be woken.
 func (c *servedConn) serve() {
 	for {
-		ctx, call := c.read()
-		if call == nil {
+		call, ok := c.read()
+		if !ok {
 			c.silent.Stop()
 			c.end()
 			c.server.mu.Lock()
@@ -154,7 +155,7 @@ func (c *servedConn) serve() {
 			return
 		}
 		c.handOver()
-		c.do(ctx, call)
+		c.do(call)
 		if !c.awaitLead() {
 			return
 		}
@@ -192,130 +193,130 @@ func (c *servedConn) awaitLead() bool {
 	}
 }
 
-// read answers frames until one begins a call; nil when there will be none.
-func (c *servedConn) read() (context.Context, *Call) {
+// servedCall is one call.
+type servedCall struct {
+	id      uint64
+	method  string
+	request []byte
+	ctx     context.Context //nolint:containedctx // it lives as long as the call
+}
+
+// read takes frames until one begins a call; false when there will be none.
+func (c *servedConn) read() (servedCall, bool) {
 	for {
-		call := c.next()
-		switch {
-		case call == nil:
-			return nil, nil
-		case call.GetCancel():
-			c.mu.Lock()
-			if cancel := c.cancels[call.GetId()]; cancel != nil {
-				cancel()
+		f, err := c.in.next()
+		if err != nil {
+			return servedCall{}, false
+		}
+		c.silent.Reset(silence)
+		switch f.kind {
+		case frameCancel:
+			c.giveUp(f.call)
+		case frameCall:
+			left, method, request, err := parseCall(f.body)
+			if err != nil {
+				return servedCall{}, false
 			}
-			c.mu.Unlock()
+			call := servedCall{id: f.call, method: method, request: bytes.Clone(request)}
+			if call.ctx, err = c.begin(f.call, left); err == nil {
+				return call, true
+			}
+			c.answer(f.call, nil, err)
 		default:
-			ctx, err := c.begin(call)
-			if err == nil {
-				return ctx, call
-			}
-			c.answer(call.GetId(), nil, err)
+			return servedCall{}, false // It does not keep to the protocol.
 		}
 	}
 }
 
-// next reads the next frame; nil when there will be none, or the client does not keep to the protocol.
-func (c *servedConn) next() *Call {
-	frame, err := c.in.next()
-	if err != nil {
-		return nil
+func (c *servedConn) giveUp(id uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cancel := c.cancels[id]; cancel != nil {
+		cancel()
 	}
-	c.silent.Reset(silence)
-	var call Call
-	if proto.Unmarshal(frame, &call) != nil {
-		return nil
-	}
-	return &call
 }
 
 // begin makes the context of a call.
-func (c *servedConn) begin(call *Call) (context.Context, error) {
+func (c *servedConn) begin(id uint64, left time.Duration) (context.Context, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.cancels[call.GetId()] != nil {
-		return nil, status.Errorf(codes.InvalidArgument, "id: %d names a call that has no answer yet", call.GetId())
+	if c.cancels[id] != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "call %d has no answer yet", id)
 	}
 	if len(c.cancels) == maxCalls {
 		return nil, status.Errorf(codes.ResourceExhausted, "%d calls of this connection have no answer yet, and more are not taken", maxCalls)
 	}
 	ctx, cancel := context.WithCancel(c.ctx)
-	if left := call.GetTimeLeft(); left != nil {
+	if left != 0 {
 		cancel()
-		ctx, cancel = context.WithTimeout(c.ctx, left.AsDuration())
+		ctx, cancel = context.WithTimeout(c.ctx, left)
 	}
-	c.cancels[call.GetId()] = cancel
+	c.cancels[id] = cancel
 	c.server.begun()
 	return ctx, nil
 }
 
 // do runs a call and answers it.
-func (c *servedConn) do(ctx context.Context, call *Call) {
+func (c *servedConn) do(call servedCall) {
 	defer c.server.ended()
-	response, err := c.run(ctx, call)
-	id := call.GetId()
+	response, err := c.run(call)
 	c.mu.Lock()
-	c.cancels[id]()
-	delete(c.cancels, id)
+	c.cancels[call.id]()
+	delete(c.cancels, call.id)
 	c.mu.Unlock()
-	c.answer(id, response, err)
+	c.answer(call.id, response, err)
 }
 
-func (c *servedConn) run(ctx context.Context, call *Call) ([]byte, error) {
-	m, known := c.server.methods[call.GetMethod()]
-	if call.GetMethod() == "" { // a ping
+func (c *servedConn) run(call servedCall) (proto.Message, error) {
+	if call.method == "" { // a ping
 		return nil, nil
 	}
+	m, known := c.server.methods[call.method]
 	if !known {
-		return nil, status.Errorf(codes.Unimplemented, "method %q is not known, or is one of streams", call.GetMethod())
+		return nil, status.Errorf(codes.Unimplemented, "method %q is not known, or is one of streams", call.method)
 	}
 	decode := func(into any) error {
-		if err := proto.Unmarshal(call.GetRequest(), into.(proto.Message)); err != nil { //nolint:forcetypeassert // generated code asks
-			return status.Errorf(codes.Internal, "reading the request of %s: %v", call.GetMethod(), err)
+		if err := proto.Unmarshal(call.request, into.(proto.Message)); err != nil { //nolint:forcetypeassert // generated code asks
+			return status.Errorf(codes.Internal, "reading the request of %s: %v", call.method, err)
 		}
 		return nil
 	}
-	result, err := m.handler(m.server, ctx, decode, c.server.interceptor)
+	response, err := m.handler(m.server, call.ctx, decode, c.server.interceptor)
 	if err != nil {
 		return nil, err
 	}
-	response, err := proto.Marshal(result.(proto.Message)) //nolint:forcetypeassert // generated code answers
-	if err != nil {
-		return nil, status.Errorf(codes.Internal, "encoding the response of %s: %v", call.GetMethod(), err)
-	}
-	if len(response) > MaxResponseBytes {
-		return nil, status.Errorf(codes.ResourceExhausted, "the response of %s has %d bytes, and at most %d are sent", call.GetMethod(), len(response), MaxResponseBytes)
-	}
-	return response, nil
+	return response.(proto.Message), nil //nolint:forcetypeassert // generated code answers
 }
 
 // answer sends an answer. A client that does not take it loses the connection.
-func (c *servedConn) answer(id uint64, response []byte, failed error) {
-	answer := &CallAnswer{Id: id, Outcome: &CallAnswer_Response{Response: response}}
-	if failed != nil {
-		answer.Outcome = &CallAnswer_Failure{Failure: failureOf(failed)}
+func (c *servedConn) answer(id uint64, response proto.Message, failed error) {
+	var encoded []byte
+	err := failed
+	if err == nil {
+		if encoded, err = newFrame(frameResponse, id, nil, response); err != nil {
+			err = status.Errorf(codes.ResourceExhausted, "sending the response: %v", err)
+		}
 	}
-	frame, err := encodeFrame(answer)
+	if err != nil {
+		encoded, err = newFrame(frameFailure, id, nil, statusOf(err))
+	}
 	c.sending.Lock()
 	defer c.sending.Unlock()
 	if err == nil {
-		_, err = writePieces(c.conn, frame, func() error { return c.conn.SetWriteDeadline(time.Now().Add(sendTime)) })
+		_, err = writePieces(c.conn, encoded, func() error { return c.conn.SetWriteDeadline(time.Now().Add(sendTime)) })
 	}
 	if err != nil {
 		c.end()
 	}
 }
 
-// failureOf is what gRPC would send for an error.
-func failureOf(err error) *CallFailure {
+// statusOf is what gRPC would send for an error.
+func statusOf(err error) *spb.Status {
 	s, ok := status.FromError(err)
 	if !ok {
 		s = status.FromContextError(err)
 	}
-	return &CallFailure{Code: int32(s.Code()), Message: strings.ToValidUTF8(s.Message(), "\uFFFD"), Details: s.Proto().GetDetails()}
-}
-
-// err is what the failure was made of.
-func (f *CallFailure) err() error {
-	return status.ErrorProto(&spb.Status{Code: f.GetCode(), Message: f.GetMessage(), Details: f.GetDetails()})
+	sent := s.Proto()
+	sent.Message = strings.ToValidUTF8(sent.GetMessage(), "\uFFFD")
+	return sent
 }

@@ -332,8 +332,8 @@ func TestEndsOfConnectionsForCalls(t *testing.T) {
 			_, _ = io.ReadFull(other, make([]byte, len(CallPreface)))
 			in := frameReader{from: other, most: 1000}
 			_, _ = in.next()
-			frame, _ := encodeFrame(&CallAnswer{Id: 1})
-			_, _ = other.Write(frame)
+			pong, _ := newFrame(frameResponse, 1, nil, nil)
+			_, _ = other.Write(pong)
 			_, _ = io.Copy(io.Discard, other)
 		}()
 		c := newTestCalls(t, mine, Pings{Every: time.Millisecond, Wait: 20 * time.Millisecond})
@@ -355,7 +355,7 @@ func TestEndsOfConnectionsForCalls(t *testing.T) {
 		defer other.Close()
 		go func() {
 			_, _ = io.ReadFull(other, make([]byte, len(CallPreface)))
-			_, _ = other.Write([]byte("\x05PRI *"))
+			_, _ = other.Write([]byte("HTTP/1.1 400 Bad Request\r\n"))
 			_, _ = io.Copy(io.Discard, other)
 		}()
 		if _, err := NewCallConn(deadline(t), mine, patientPings); err == nil || !strings.Contains(err.Error(), "reading") {
@@ -395,16 +395,22 @@ func TestSlowIsNotDead(t *testing.T) {
 // A client that does not keep to the protocol loses its connection and nothing else happens.
 func TestStrangeClients(t *testing.T) {
 	_, socket := serveStub(t, newBlock().exec)
-	frame, err := encodeFrame(&Call{Id: 7, Method: Agent_ExecCommand_FullMethodName})
+	head, err := callHead(0, Agent_ExecCommand_FullMethodName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call, err := newFrame(frameCall, 7, head, &ExecCommandRequest{Justification: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, said := range map[string]string{
 		"no preface":              "GET / HTTP/1.1\r\nHost: example\r\n\r\n",
-		"a frame too large":       CallPreface + "\xff\xff\xff\xff\x0f",
-		"a length that is none":   CallPreface + strings.Repeat("\xff", 20),
-		"a frame that is none":    CallPreface + "\x02\xff\xff",
-		"half a frame, then none": CallPreface + string(frame[:len(frame)-1]),
+		"a frame too large":       CallPreface + strings.Repeat("\xff", 20),
+		"a frame too small":       CallPreface + "\x00\x00\x00\x08" + strings.Repeat("x", 8),
+		"a kind that is none":     CallPreface + "\x00\x00\x00\x09" + strings.Repeat("x", 9),
+		"a call without a method": CallPreface + "\x00\x00\x00\x09" + strings.Repeat("\x00", 8) + "\x01",
+		"an answer":               CallPreface + "\x00\x00\x00\x09" + strings.Repeat("\x00", 8) + "\x03",
+		"half a frame, then none": CallPreface + string(call[:len(call)-1]),
 	} {
 		conn := dialSocket(t, socket)
 		if err := conn.SetDeadline(time.Now().Add(testPatience)); err != nil {
@@ -422,13 +428,13 @@ func TestStrangeClients(t *testing.T) {
 	}
 	conn := dialSocket(t, socket)
 	defer conn.Close()
-	if _, err := conn.Write(append(append([]byte(CallPreface), frame...), frame...)); err != nil {
+	if _, err := conn.Write(append(append([]byte(CallPreface), call...), call...)); err != nil {
 		t.Fatal(err)
 	}
 	in := frameReader{from: conn, most: 1 << 20}
 	answer, err := in.next()
-	if err != nil || !bytes.Contains(answer, []byte("id: 7 names a call")) {
-		t.Errorf("two calls of one id: %q, %v", answer, err)
+	if err != nil || answer.kind != frameFailure || !bytes.Contains(answer.body, []byte("call 7 has no answer yet")) {
+		t.Errorf("two calls of one number: %q, %v", answer.body, err)
 	}
 }
 
@@ -457,9 +463,9 @@ func TestStopWaitsForCalls(t *testing.T) {
 
 // However a stream is cut into reads, and whatever deadline comes in between, the frames are the same.
 func FuzzFrames(f *testing.F) {
-	f.Add([]byte("\x03abc\x00\x01x"), uint8(1))
+	f.Add([]byte("\x00\x00\x00\x09012345678\x00\x00\x00\x0c0123456789ab"), uint8(1))
 	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), uint8(3))
-	f.Add([]byte("\x80"), uint8(2))
+	f.Add([]byte("\x00"), uint8(2))
 	f.Fuzz(func(t *testing.T, stream []byte, step uint8) {
 		all := func(from io.Reader) (frames []string, end string) {
 			in := frameReader{from: from, most: 100}
@@ -471,10 +477,13 @@ func FuzzFrames(f *testing.F) {
 				if err != nil {
 					return frames, err.Error()
 				}
-				if len(frame) > 100 {
-					t.Fatalf("a frame of %d bytes", len(frame))
+				if len(frame.body) > 100 {
+					t.Fatalf("a frame of %d bytes", len(frame.body))
 				}
-				frames = append(frames, string(frame))
+				frames = append(frames, fmt.Sprint(frame.call, frame.kind, string(frame.body)))
+				if _, _, request, err := parseCall(frame.body); err == nil && len(request) > len(frame.body)-callBytes {
+					t.Fatalf("a request of %d bytes in a frame of %d", len(request), len(frame.body))
+				}
 			}
 		}
 		want, wantEnd := all(bytes.NewReader(stream))
