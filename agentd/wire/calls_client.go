@@ -155,7 +155,7 @@ func (c *CallConn) Invoke(ctx context.Context, method string, request, response 
 			return status.ErrorProto(&failure)
 		}
 	} else {
-		err = proto.Unmarshal(answer.body, response.(proto.Message)) //nolint:forcetypeassert // as above
+		err = unmarshal(answer.body, response.(proto.Message)) //nolint:forcetypeassert // as above
 	}
 	if err != nil {
 		return status.Errorf(codes.Internal, "reading the answer to %s: %v", method, err)

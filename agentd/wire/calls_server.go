@@ -276,7 +276,7 @@ func (c *servedConn) run(call servedCall) (proto.Message, error) {
 		return nil, status.Errorf(codes.Unimplemented, "method %q is not known, or is one of streams", call.method)
 	}
 	decode := func(into any) error {
-		if err := proto.Unmarshal(call.request, into.(proto.Message)); err != nil { //nolint:forcetypeassert // generated code asks
+		if err := unmarshal(call.request, into.(proto.Message)); err != nil { //nolint:forcetypeassert // generated code asks
 			return status.Errorf(codes.Internal, "reading the request of %s: %v", call.method, err)
 		}
 		return nil

@@ -48,6 +48,8 @@ const (
 	headBytes = 8 + 1
 	callBytes = 8 + 1
 	maxMethod = 255
+	// ordinaryBytes is how long most messages are at most.
+	ordinaryBytes = 256
 	// keptBuffer is how large a buffer may be that is kept between two frames, and readBytes how much is read at least.
 	keptBuffer = 64 << 10
 	readBytes  = 4 << 10
@@ -65,15 +67,13 @@ type frame struct {
 // newFrame makes a frame of a kind with a head of its own and, unless it is nil, a message.
 func newFrame(kind byte, call uint64, head []byte, message proto.Message) ([]byte, error) {
 	begin := sizeBytes + headBytes + len(head)
-	encoded := make([]byte, 0, begin+proto.Size(message))
+	encoded := make([]byte, 0, begin+ordinaryBytes)
 	encoded = binary.BigEndian.AppendUint32(encoded, 0) // The size is known below.
 	encoded = binary.BigEndian.AppendUint64(encoded, call)
 	encoded = append(append(encoded, kind), head...)
-	if message != nil {
-		var err error
-		if encoded, err = (proto.MarshalOptions{UseCachedSize: true}).MarshalAppend(encoded, message); err != nil {
-			return nil, err
-		}
+	encoded, err := appendMessage(encoded, message)
+	if err != nil {
+		return nil, err
 	}
 	if bytes, most := len(encoded)-begin, bodyOf(kind); bytes > most {
 		return nil, fmt.Errorf("it has %d bytes, and at most %d are taken", bytes, most)
