@@ -148,6 +148,12 @@ func (e *Engine) start(ctx context.Context, c Command, tool bool, born func(*Pro
 	if err != nil {
 		return nil, err
 	}
+	if e.table.crowded(settings.Limits) {
+		// What cannot start shall end nothing.
+		if err := plan.check(); err != nil {
+			return nil, err
+		}
+	}
 	id, evicted, err := e.table.reserve(settings.Limits)
 	if err != nil {
 		return nil, err

@@ -244,7 +244,7 @@ func (p *plan) launch(start StartFunc) (launched, error) {
 	return l, nil
 }
 
-// startError says what the kernel refused. It does not tell the folder from the program, so the folder is looked at again.
+// startError says what the kernel refused. It does not tell the folder from the program, so both are looked at.
 func (p *plan) startError(err error) error {
 	var errno syscall.Errno
 	var already *StartError
@@ -256,11 +256,11 @@ func (p *plan) startError(err error) error {
 	case errno == syscall.EAGAIN || errno == syscall.ENOMEM:
 		return &StartError{Op: "fork", Errno: errno}
 	}
-	if dirErr := checkDir(p.dir); dirErr != nil {
-		return dirErr
+	if checkErr := p.check(); checkErr != nil {
+		return checkErr
 	}
 	failed := &StartError{Op: "exec", Path: p.program, Errno: errno}
-	if errno == syscall.ENOENT && executable(p.program) == 0 {
+	if errno == syscall.ENOENT {
 		failed.Detail = "the program is there, its interpreter or loader is not"
 	}
 	if errno == syscall.E2BIG {

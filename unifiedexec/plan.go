@@ -55,9 +55,6 @@ func (s *settings) plan(c Command) (plan, error) {
 	if p.tty && p.size == (Size{}) {
 		p.size = Size{Rows: 24, Columns: 80}
 	}
-	if err := checkDir(p.dir); err != nil {
-		return plan{}, err
-	}
 	sh, err := s.shellFor(c.Shell)
 	if err != nil {
 		return plan{}, err
@@ -144,6 +141,18 @@ func checkStdio(c Command) error {
 	return nil
 }
 
+// check looks whether the folder and the program are there. A start that the kernel refuses is told by it afterwards;
+// before, it is only worth its time if the start would cost somebody something.
+func (p *plan) check() error {
+	if err := checkDir(p.dir); err != nil {
+		return err
+	}
+	if errno := executable(p.program); errno != 0 {
+		return &StartError{Op: "exec", Path: p.program, Errno: errno}
+	}
+	return nil
+}
+
 // checkDir makes a missing folder an error of its own: the kernel's answer to the start would not say whether it meant the
 // folder or the program.
 func checkDir(dir string) error {
@@ -170,14 +179,10 @@ func modeOf(path string) (mode uint32, errno syscall.Errno) {
 	}
 }
 
-// findProgram resolves a program as a shell in dir would.
+// findProgram resolves a program as a shell in dir would. Whether one with a slash is there, the start will tell.
 func findProgram(name, dir, path string) (string, error) {
 	if strings.Contains(name, "/") {
-		program := clean(dir, name)
-		if errno := executable(program); errno != 0 {
-			return "", &StartError{Op: "exec", Path: program, Errno: errno}
-		}
-		return program, nil
+		return clean(dir, name), nil
 	}
 	found := &StartError{Op: "exec", Path: name, Errno: syscall.ENOENT, Detail: "not found in PATH"}
 	for _, entry := range filepath.SplitList(path) {

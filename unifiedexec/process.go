@@ -241,7 +241,6 @@ func (p *Process) run() {
 		p.deadline.Stop()
 	}
 	p.mu.Unlock()
-	p.engine.orphans.kick()
 	for _, pump := range p.pumps {
 		pump.leaderEnded()
 	}
@@ -270,6 +269,7 @@ func (p *Process) run() {
 	}
 	close(p.done)
 	// Nothing waits for this goroutine any more.
+	p.engine.orphans.kick()
 	p.pidfd.Close()
 	if deliver {
 		p.engine.events.deliver()
@@ -347,10 +347,8 @@ func (p *Process) drain() {
 	}
 	open := false
 	for _, pump := range p.pumps {
-		select {
-		case <-pump.ended:
+		if pump.finish() {
 			continue
-		default:
 		}
 		select {
 		case <-pump.ended:

@@ -30,10 +30,14 @@ type pump struct {
 	// moment before the end of a program that closes its output itself; but the leader can open it again, and closing
 	// the master would hang it up and so kill the leader.
 	leading atomic.Bool
-	// ended is closed by run.
+	// ended is closed once nothing more can come.
 	ended chan struct{}
 
-	mu sync.Mutex
+	// moving is held from a read until what it brought is in the log.
+	moving sync.Mutex
+	mu     sync.Mutex
+	// over is set with ended.
+	over bool
 	// wide is set once the pipe was asked to hold more.
 	wide bool
 	// taken counts bytes that left the descriptor, stored those that are in the log.
@@ -58,8 +62,7 @@ func (p *pump) leaderEnded() {
 
 func (p *pump) run() {
 	defer p.file.Close() // The last, because the end of the command waits for ended.
-	defer close(p.ended)
-	defer p.log.closeStream()
+	defer p.end()
 	conn, err := p.file.SyscallConn()
 	if err != nil {
 		return
@@ -68,18 +71,25 @@ func (p *pump) run() {
 	}
 }
 
+func (p *pump) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.over {
+		p.over = true
+		p.log.closeStream()
+		close(p.ended)
+	}
+}
+
 // once waits for bytes and moves them; false at the end.
 func (p *pump) once(conn syscall.RawConn) bool {
 	var buf *[pumpBuffer]byte
-	n := 0
+	var n int
 	err := conn.Read(func(fd uintptr) bool {
-		buf = pumpBuffers.Get().(*[pumpBuffer]byte)
+		p.moving.Lock()
 		var again bool
-		n, again = p.read(int(fd), buf[:])
-		if again {
-			pumpBuffers.Put(buf)
-			buf = nil
-			p.log.flush()
+		if buf, n, again = p.take(int(fd)); again {
+			p.moving.Unlock()
 		}
 		return !again
 	})
@@ -87,11 +97,51 @@ func (p *pump) once(conn syscall.RawConn) bool {
 		// The leader ended, and what is left is looked at once more.
 		return p.file.SetReadDeadline(time.Time{}) == nil
 	}
-	if buf == nil {
+	if err != nil {
 		return false
 	}
+	defer p.moving.Unlock()
+	return p.store(buf, n)
+}
+
+// finish moves what there is without waiting for the goroutine to be woken, unless that is at it. It answers whether
+// nothing more can come.
+func (p *pump) finish() bool {
+	conn, err := p.file.SyscallConn()
+	if err != nil || !p.moving.TryLock() {
+		return false
+	}
+	defer p.moving.Unlock()
+	for {
+		var buf *[pumpBuffer]byte
+		n, again := 0, true
+		// A descriptor that is closed was at its end, and ended tells.
+		_ = conn.Control(func(fd uintptr) { buf, n, again = p.take(int(fd)) })
+		if again {
+			return false
+		}
+		if !p.store(buf, n) {
+			p.end()
+			return true
+		}
+	}
+}
+
+// take reads once; again says that there is nothing yet. A buffer is held only while it has something.
+func (p *pump) take(fd int) (buf *[pumpBuffer]byte, n int, again bool) {
+	buf = pumpBuffers.Get().(*[pumpBuffer]byte)
+	if n, again = p.read(fd, buf[:]); again {
+		pumpBuffers.Put(buf)
+		p.log.flush()
+		return nil, 0, true
+	}
+	return buf, n, false
+}
+
+// store puts what was taken into the log; false if it was the end.
+func (p *pump) store(buf *[pumpBuffer]byte, n int) bool {
 	defer pumpBuffers.Put(buf)
-	if err != nil || n <= 0 {
+	if n <= 0 {
 		return false
 	}
 	p.log.append(p.stream, buf[:n])
@@ -108,6 +158,9 @@ func (p *pump) read(fd int, buf []byte) (n int, again bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {
+		if p.over {
+			return 0, false
+		}
 		n, err := unix.Read(fd, buf)
 		if errors.Is(err, unix.EINTR) {
 			continue

@@ -59,6 +59,13 @@ func newTable(starts *sync.WaitGroup) *table {
 	}
 }
 
+// crowded is whether reserve would have to make room.
+func (t *table) crowded(l Limits) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.active)+len(t.reserved) >= l.MaxProcesses
+}
+
 // reserve takes an id, and names a process that must end to make room for it. The caller
 // calls starts.Done once the start is over.
 func (t *table) reserve(l Limits) (id int32, evicted *Process, err error) {

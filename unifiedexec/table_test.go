@@ -90,6 +90,32 @@ func TestTableMakesRoom(t *testing.T) {
 	}
 }
 
+func TestWhatCannotStartMakesNoRoom(t *testing.T) {
+	e := newEngine(t, Config{Settings: Settings{Limits: Limits{MaxProcesses: 2, ProtectedProcesses: 1}}})
+	for range 2 {
+		exec(t, e, Command{Script: "sleep 300"}, 250)
+	}
+	for name, c := range map[string]Command{
+		"program": {Argv: []string{"/no/such"}},
+		"folder":  {Argv: []string{"/bin/true"}, Workdir: "/no/such"},
+		"in PATH": {Argv: []string{"no-such-program"}},
+		"no file": {Argv: []string{"/bin"}},
+	} {
+		_, err := e.ExecCommand(testContext(t), ExecCommandRequest{Command: c})
+		if _, ok := errors.AsType[*StartError](err); !ok {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, info := range e.List() {
+			if info.State != StateRunning {
+				t.Errorf("%s: process %d was ended for it: %+v", name, info.ID, info.Exit)
+			}
+		}
+	}
+	if n := len(e.List()); n != 2 {
+		t.Errorf("%d processes", n)
+	}
+}
+
 // Whatever became of a process, it counts against the limit exactly as long as somebody may wait for its end.
 func TestTableKnowsWhoCounts(t *testing.T) {
 	var starts sync.WaitGroup
