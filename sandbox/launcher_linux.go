@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 
 	llsyscall "github.com/landlock-lsm/go-landlock/landlock/syscall"
@@ -100,6 +101,7 @@ func (l *Launcher) start(argv0 string, argv []string, attr *syscall.ProcAttr, wa
 		s := newSupervisor(end.listener, l, wall, *watch)
 		go func() { // ends with the last process that has the filter
 			s.run()
+			time.Sleep(endDelay)
 			l.threads.prepare(supervised, l.confineThread)
 		}()
 	}

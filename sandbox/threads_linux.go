@@ -49,8 +49,10 @@ type threads struct {
 
 	mu   sync.Mutex
 	kept []keptThread
-	// coming counts threads that were made to be kept and are not yet, for the supervised and the others.
-	coming map[bool]int
+	// coming counts threads that were made to be kept and are not yet, for the supervised and the others, and awaited are
+	// the starts that wait for one of them.
+	coming  map[bool]int
+	awaited map[bool][]chan chan start
 	// later prepare threads.
 	later  map[bool]*time.Timer
 	closed bool
@@ -96,17 +98,38 @@ func (t *threads) spawn(first *start, supervised bool, c confine) {
 	})
 }
 
-// take returns a thread that waits, or nil.
+// take returns a thread that waits, or will in a moment, or nil.
 func (t *threads) take(supervised bool) chan start {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	i := t.waitingLocked(supervised)
-	if i < 0 {
+	if i := t.waitingLocked(supervised); i >= 0 {
+		defer t.mu.Unlock()
+		next := t.kept[i].next
+		t.kept = slices.Delete(t.kept, i, i+1)
+		return next
+	}
+	var comes chan chan start
+	if len(t.awaited[supervised]) < t.coming[supervised] {
+		comes = make(chan chan start, 1)
+		t.awaited[supervised] = append(t.awaited[supervised], comes)
+	}
+	t.mu.Unlock()
+	if comes == nil {
 		return nil
 	}
-	next := t.kept[i].next
-	t.kept = slices.Delete(t.kept, i, i+1)
-	return next
+	return <-comes // It takes as long as confining another would.
+}
+
+// cameLocked notes that a thread that was coming is there, and gives it to the start that waits for it, if one does; nil
+// when it failed.
+func (t *threads) cameLocked(supervised bool, next chan start) (given bool) {
+	t.coming[supervised]--
+	waiting := t.awaited[supervised]
+	if len(waiting) == 0 || next == nil && len(waiting) <= t.coming[supervised] {
+		return false
+	}
+	waiting[0] <- next
+	t.awaited[supervised] = slices.Delete(waiting, 0, 1)
+	return true
 }
 
 func (t *threads) waitingLocked(supervised bool) int {
@@ -115,6 +138,9 @@ func (t *threads) waitingLocked(supervised bool) int {
 
 // prepareDelay is how long a short command has, to end before the next start's thread takes a processor.
 const prepareDelay = 5 * time.Millisecond
+
+// endDelay is how long who waits for the end of a command has, to learn of it before that.
+const endDelay = 300 * time.Microsecond
 
 // prepareLater calls prepare after a moment.
 func (t *threads) prepareLater(supervised bool, c confine) {
@@ -140,7 +166,7 @@ func (t *threads) prepare(supervised bool, c confine) {
 		return
 	}
 	if t.coming == nil {
-		t.coming = make(map[bool]int)
+		t.coming, t.awaited = make(map[bool]int), make(map[bool][]chan chan start)
 	}
 	t.coming[supervised]++
 	t.spawn(nil, supervised, c)
@@ -150,13 +176,13 @@ func (t *threads) prepare(supervised bool, c confine) {
 func (t *threads) keep(supervised, wasComing bool) chan start {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if wasComing {
-		t.coming[supervised]--
-	}
-	if t.closed {
+	next := make(chan start, 1)
+	switch {
+	case wasComing && t.cameLocked(supervised, next):
+		return next
+	case t.closed:
 		return nil
 	}
-	next := make(chan start, 1)
 	t.kept = append(t.kept, keptThread{supervised, next})
 	return next
 }
@@ -224,7 +250,7 @@ func (t *threads) fail(first *start, supervised bool, err error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.coming[supervised]--
+	t.cameLocked(supervised, nil)
 }
 
 // nextStart returns the next start, or nil when there will be none.

@@ -168,3 +168,49 @@ func TestThreadsServeAgain(t *testing.T) {
 		})
 	}
 }
+
+// A start takes the thread that is on its way, unless another start waits for it, and makes one if that one fails.
+func TestStartsWaitForTheThreadThatComes(t *testing.T) {
+	for name, c := range map[string]struct {
+		comes error
+		want  int64
+	}{
+		"It comes": {nil, 2},
+		"It fails": {syscall.EPERM, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var threads threads
+			var confined atomic.Int64
+			come := make(chan struct{})
+			confine := func(bool) (int, error) {
+				if confined.Add(1) == 1 {
+					<-come
+					return -1, c.comes
+				}
+				return -1, nil
+			}
+			threads.prepare(false, confine)
+			ends := make(chan started, 2)
+			for range cap(ends) {
+				go func() {
+					ends <- threads.start(start{argv0: "/bin/true", argv: []string{"true"}, result: make(chan started, 1)}, false, confine)
+				}()
+			}
+			first := <-ends // the one that nothing comes for
+			select {
+			case <-ends:
+				t.Error("both starts made a thread")
+			default:
+			}
+			close(come)
+			for _, end := range []started{first, <-ends} {
+				check(t, end.err)
+				wait(t, end.pid)
+			}
+			if got := confined.Load(); got < c.want || got > c.want+1 {
+				t.Errorf("%d threads were made, want %d and perhaps the next", got, c.want)
+			}
+			threads.close()
+		})
+	}
+}
