@@ -104,7 +104,7 @@ func parseCall(body []byte) (left time.Duration, method string, request []byte, 
 	if len(body) < callBytes || len(body) < callBytes+int(body[8]) {
 		return 0, "", nil, errors.New("reading a frame: a call ends before its request")
 	}
-	left = time.Duration(binary.BigEndian.Uint64(body)) //nolint:gosec // what is beyond the range is no time that a call can have
+	left = time.Duration(binary.BigEndian.Uint64(body))
 	name := body[callBytes : callBytes+int(body[8])]
 	return left, string(name), body[callBytes+len(name):], nil
 }

@@ -118,7 +118,7 @@ func (r *ExecCommandRequest) readPlain(message []byte) bool {
 }
 
 func (r *ExecCommandRequest) appendPlain(encoded []byte) ([]byte, bool) {
-	if r.EnvironmentId != "" || r.SandboxPermissions != "" || r.Justification != "" || len(r.PrefixRule) > 0 || r.OneShot || r.Command == nil {
+	if len(r.unknownFields) > 0 || r.EnvironmentId != "" || r.SandboxPermissions != "" || r.Justification != "" || len(r.PrefixRule) > 0 || r.OneShot || r.Command == nil {
 		return nil, false
 	}
 	command, ok := r.Command.appendPlain(make([]byte, 0, 64+len(r.Command.GetScript())))
@@ -164,7 +164,7 @@ func (c *Command) readPlain(message []byte) bool {
 }
 
 func (c *Command) appendPlain(encoded []byte) ([]byte, bool) {
-	if len(c.Env) > 0 || c.Size != nil || c.Stdin != 0 || len(c.StdinData) > 0 || c.Timeout != nil || c.Sandbox != nil {
+	if len(c.unknownFields) > 0 || len(c.Env) > 0 || c.Size != nil || c.Stdin != 0 || len(c.StdinData) > 0 || c.Timeout != nil || c.Sandbox != nil {
 		return nil, false
 	}
 	ok := true
@@ -174,6 +174,7 @@ func (c *Command) appendPlain(encoded []byte) ([]byte, bool) {
 		encoded = appendBytes(encoded, 1, program.Script)
 	case *Command_Argv:
 		var args []byte
+		ok = program.Argv == nil || len(program.Argv.unknownFields) == 0
 		for _, arg := range program.Argv.GetArgs() {
 			ok = ok && utf8.ValidString(arg)
 			args = appendBytes(args, 1, arg)
@@ -227,7 +228,7 @@ func (t *ToolResult) readPlain(message []byte) bool {
 }
 
 func (t *ToolResult) appendPlain(encoded []byte) ([]byte, bool) {
-	if len(t.Notices) > 0 || len(t.Denials) > 0 {
+	if len(t.unknownFields) > 0 || len(t.Notices) > 0 || len(t.Denials) > 0 {
 		return nil, false
 	}
 	ok := true
@@ -279,7 +280,7 @@ func (e *ExitRecord) readPlain(message []byte) bool {
 }
 
 func (e *ExitRecord) appendPlain(encoded []byte) ([]byte, bool) {
-	ok := true
+	ok := len(e.unknownFields) == 0
 	encoded = appendUnlessZero(encoded, 1, uint64(e.Reason))
 	encoded = appendUnlessZero(encoded, 2, uint64(e.ExitCode))
 	encoded = appendText(encoded, 3, e.Signal, &ok)
