@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -268,7 +269,8 @@ func (p *Process) run() {
 		p.engine.settled(p, now)
 	}
 	close(p.done)
-	// Nothing waits for this goroutine any more.
+	// Nothing waits for this goroutine any more, so who waited goes first.
+	runtime.Gosched()
 	p.engine.orphans.kick()
 	p.pidfd.Close()
 	if deliver {

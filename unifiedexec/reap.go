@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,11 +13,23 @@ import (
 // orphans collects the exits of children that the engine did not start: descendants whose parents
 // ended first. It wakes with SIGCHLD and after each exit of the engine's own, a moment later: commands
 // that end one after the other are one look, and none of them waits for it.
+//
+// To be told of a signal wakes a thread, in just the moment in which a command's end has to be told. So nobody is for a
+// moment after each start: a short command goes without, and what ended meanwhile is found by the look at its end, or
+// when that moment is over.
 type orphans struct {
 	enabled bool
 	signals chan os.Signal
 	kicks   chan struct{}
 	stop    chan struct{}
+
+	// watchMu guards these. Nobody watches for signals while there were starts lately; timer ends that.
+	watchMu  sync.Mutex
+	watching bool
+	stopped  bool
+	timer    *time.Timer
+	// lastStart is in nanoseconds.
+	lastStart atomic.Int64
 
 	// starting is held for reading while a process is started and not yet known by its number.
 	starting sync.RWMutex
@@ -24,8 +37,11 @@ type orphans struct {
 	own      map[int]bool
 }
 
-// orphanDelay is how long an ended orphan may stay for others.
-const orphanDelay = 5 * time.Millisecond
+// orphanDelay is how long an ended orphan may stay for others, and unwatched how long signals are not watched for after a start.
+const (
+	orphanDelay = 5 * time.Millisecond
+	unwatched   = 50 * time.Millisecond
+)
 
 func newOrphans(enabled bool) *orphans {
 	return &orphans{
@@ -57,8 +73,45 @@ func (o *orphans) started(f func() (int, error)) (int, error) {
 		o.mu.Lock()
 		o.own[pid] = true
 		o.mu.Unlock()
+		o.lastStart.Store(time.Now().UnixNano())
+		o.lookAway()
 	}
 	return pid, err
+}
+
+// lookAway ends the watching for a moment.
+func (o *orphans) lookAway() {
+	o.watchMu.Lock()
+	defer o.watchMu.Unlock()
+	if o.watching {
+		o.watching = false
+		signal.Stop(o.signals)
+		o.timer.Reset(unwatched)
+	}
+}
+
+// watch is told of signals again, unless there was another start meanwhile, and looks for what came before.
+func (o *orphans) watch() {
+	o.watchMu.Lock()
+	defer o.watchMu.Unlock()
+	rest := unwatched - time.Since(time.Unix(0, o.lastStart.Load()))
+	switch {
+	case o.stopped:
+	case rest > 0:
+		o.timer.Reset(rest)
+	default:
+		o.watching = true
+		signal.Notify(o.signals, unix.SIGCHLD)
+		o.kick()
+	}
+}
+
+func (o *orphans) stopWatching() {
+	o.watchMu.Lock()
+	defer o.watchMu.Unlock()
+	o.stopped = true
+	o.timer.Stop()
+	signal.Stop(o.signals)
 }
 
 // reaped forgets a child of the engine; to be called before its number can come round again, that is
@@ -79,8 +132,10 @@ func (o *orphans) ours(pid int) bool {
 }
 
 func (o *orphans) run() {
-	signal.Notify(o.signals, unix.SIGCHLD)
-	defer signal.Stop(o.signals)
+	o.watchMu.Lock()
+	o.timer = time.AfterFunc(0, o.watch)
+	o.watchMu.Unlock()
+	defer o.stopWatching()
 	for {
 		for o.reapOne() {
 		}
