@@ -175,6 +175,11 @@ func (p *Process) foreground() (group int, err error) {
 
 // terminalIoctl runs f on the terminal's descriptor; a terminal that is gone is ErrStdinClosed.
 func (p *Process) terminalIoctl(f func(fd int) error) error {
+	select {
+	case <-p.pumps[0].ended:
+		return ErrStdinClosed // Its descriptor may be open for a moment yet.
+	default:
+	}
 	conn, err := p.terminal.SyscallConn()
 	if err != nil {
 		return ErrStdinClosed
