@@ -174,7 +174,7 @@ func (c *CallConn) call(ctx context.Context, head []byte, request proto.Message)
 	defer c.leave(id)
 	encoded, err := newFrame(frameCall, id, head, request)
 	if err != nil {
-		return frame{}, status.Errorf(codes.ResourceExhausted, "sending the request: %v", err)
+		return frame{}, err
 	}
 	if err := c.send(ctx, encoded); err != nil {
 		return frame{}, err

@@ -76,7 +76,7 @@ func (s *callServer) serve(conn net.Conn) {
 }
 
 // stop waits until no call runs or it is too late, then ends the connections with what still runs.
-func (s *callServer) stop(late <-chan time.Time) {
+func (s *callServer) stop(late <-chan struct{}) {
 	idle := make(chan struct{})
 	s.mu.Lock()
 	if s.idle = idle; s.running == 0 {
@@ -293,9 +293,7 @@ func (c *servedConn) answer(id uint64, response proto.Message, failed error) {
 	var encoded []byte
 	err := failed
 	if err == nil {
-		if encoded, err = newFrame(frameResponse, id, nil, response); err != nil {
-			err = status.Errorf(codes.ResourceExhausted, "sending the response: %v", err)
-		}
+		encoded, err = newFrame(frameResponse, id, nil, response)
 	}
 	if err != nil {
 		encoded, err = newFrame(frameFailure, id, nil, statusOf(err))

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -37,6 +35,15 @@ type stubAgent struct {
 
 func (a *stubAgent) ExecCommand(ctx context.Context, r *ExecCommandRequest) (*ToolResult, error) {
 	return a.exec(ctx, r)
+}
+
+// Attach lasts until its context ends.
+func (a *stubAgent) Attach(stream grpc.BidiStreamingServer[AttachRequest, AttachResponse]) error {
+	err := stream.Send(&AttachResponse{})
+	if err == nil {
+		<-stream.Context().Done()
+	}
+	return err
 }
 
 func passThrough(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
@@ -392,52 +399,6 @@ func TestSlowIsNotDead(t *testing.T) {
 	}
 }
 
-// A client that does not keep to the protocol loses its connection and nothing else happens.
-func TestStrangeClients(t *testing.T) {
-	_, socket := serveStub(t, newBlock().exec)
-	head, err := callHead(0, Agent_ExecCommand_FullMethodName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	call, err := newFrame(frameCall, 7, head, &ExecCommandRequest{Justification: "x"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, said := range map[string]string{
-		"no preface":              "GET / HTTP/1.1\r\nHost: example\r\n\r\n",
-		"a frame too large":       CallPreface + strings.Repeat("\xff", 20),
-		"a frame too small":       CallPreface + "\x00\x00\x00\x08" + strings.Repeat("x", 8),
-		"a kind that is none":     CallPreface + "\x00\x00\x00\x09" + strings.Repeat("x", 9),
-		"a call without a method": CallPreface + "\x00\x00\x00\x09" + strings.Repeat("\x00", 8) + "\x01",
-		"an answer":               CallPreface + "\x00\x00\x00\x09" + strings.Repeat("\x00", 8) + "\x03",
-		"half a frame, then none": CallPreface + string(call[:len(call)-1]),
-	} {
-		conn := dialSocket(t, socket)
-		if err := conn.SetDeadline(time.Now().Add(testPatience)); err != nil {
-			t.Fatal(err)
-		}
-		// One byte at a time: nothing depends on how much comes at once.
-		if _, err := io.Copy(conn, iotest.OneByteReader(strings.NewReader(said))); err != nil && !strings.Contains(err.Error(), "pipe") {
-			t.Errorf("%s: %v", name, err)
-		}
-		_ = conn.(*net.UnixConn).CloseWrite()
-		if _, err := io.ReadAll(conn); err != nil && !strings.Contains(err.Error(), "reset") {
-			t.Errorf("%s: the connection does not end: %v", name, err)
-		}
-		_ = conn.Close()
-	}
-	conn := dialSocket(t, socket)
-	defer conn.Close()
-	if _, err := conn.Write(append(append([]byte(CallPreface), call...), call...)); err != nil {
-		t.Fatal(err)
-	}
-	in := frameReader{from: conn, most: 1 << 20}
-	answer, err := in.next()
-	if err != nil || answer.kind != frameFailure || !bytes.Contains(answer.body, []byte("call 7 has no answer yet")) {
-		t.Errorf("two calls of one number: %q, %v", answer.body, err)
-	}
-}
-
 func TestStopWaitsForCalls(t *testing.T) {
 	leave := make(chan struct{})
 	began := make(chan struct{})
@@ -459,4 +420,37 @@ func TestStopWaitsForCalls(t *testing.T) {
 		t.Errorf("%v, %v", result, err)
 	}
 	<-stopped
+}
+
+// What does not end by itself is ended, on either kind of connection.
+func TestStopEndsWhatIsLeft(t *testing.T) {
+	b := newBlock()
+	server, socket := serveStub(t, b.exec)
+	overGRPC, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer overGRPC.Close()
+	stream, err := NewAgentClient(overGRPC).Attach(deadline(t))
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	called := make(chan error, 1)
+	calls := NewAgentClient(newTestCalls(t, dialSocket(t, socket), patientPings))
+	go func() {
+		_, err := calls.ExecCommand(deadline(t), &ExecCommandRequest{})
+		called <- err
+	}()
+	<-b.began
+	server.Stop(10 * time.Millisecond)
+	if err := <-called; err == nil {
+		t.Error("a call that was ended has an answer")
+	}
+	if _, err := stream.Recv(); err == nil {
+		t.Error("a stream that was ended goes on")
+	}
+	<-b.ended
 }

@@ -7,6 +7,8 @@ import (
 	"io"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -64,7 +66,7 @@ type frame struct {
 	body []byte
 }
 
-// newFrame makes a frame of a kind with a head of its own and, unless it is nil, a message.
+// newFrame makes a frame of a kind with a head of its own and, unless it is nil, a message. The error is a status.
 func newFrame(kind byte, call uint64, head []byte, message proto.Message) ([]byte, error) {
 	begin := sizeBytes + headBytes + len(head)
 	encoded := make([]byte, 0, begin+ordinaryBytes)
@@ -73,10 +75,10 @@ func newFrame(kind byte, call uint64, head []byte, message proto.Message) ([]byt
 	encoded = append(append(encoded, kind), head...)
 	encoded, err := appendMessage(encoded, message)
 	if err != nil {
-		return nil, err
+		return nil, status.Errorf(codes.Internal, "encoding a message: %v", err)
 	}
 	if bytes, most := len(encoded)-begin, bodyOf(kind); bytes > most {
-		return nil, fmt.Errorf("it has %d bytes, and at most %d are taken", bytes, most)
+		return nil, status.Errorf(codes.ResourceExhausted, "a message has %d bytes, and at most %d are taken", bytes, most)
 	}
 	binary.BigEndian.PutUint32(encoded, uint32(len(encoded)-sizeBytes))
 	return encoded, nil

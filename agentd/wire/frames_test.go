@@ -5,11 +5,60 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
+
+// A client that does not keep to the protocol loses its connection and nothing else happens.
+func TestStrangeClients(t *testing.T) {
+	_, socket := serveStub(t, newBlock().exec)
+	head, err := callHead(0, Agent_ExecCommand_FullMethodName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call, err := newFrame(frameCall, 7, head, &ExecCommandRequest{Justification: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, said := range map[string]string{
+		"no preface":              "GET / HTTP/1.1\r\nHost: example\r\n\r\n",
+		"a frame too large":       CallPreface + strings.Repeat("\xff", 20),
+		"a frame too small":       CallPreface + "\x00\x00\x00\x08" + strings.Repeat("x", 8),
+		"a kind that is none":     CallPreface + "\x00\x00\x00\x09" + strings.Repeat("x", 9),
+		"a call without a method": CallPreface + "\x00\x00\x00\x09" + strings.Repeat("\x00", 8) + "\x01",
+		"an answer":               CallPreface + "\x00\x00\x00\x09" + strings.Repeat("\x00", 8) + "\x03",
+		"half a frame, then none": CallPreface + string(call[:len(call)-1]),
+	} {
+		conn := dialSocket(t, socket)
+		if err := conn.SetDeadline(time.Now().Add(testPatience)); err != nil {
+			t.Fatal(err)
+		}
+		// One byte at a time: nothing depends on how much comes at once.
+		if _, err := io.Copy(conn, iotest.OneByteReader(strings.NewReader(said))); err != nil && !strings.Contains(err.Error(), "pipe") {
+			t.Errorf("%s: %v", name, err)
+		}
+		_ = conn.(*net.UnixConn).CloseWrite()
+		if _, err := io.ReadAll(conn); err != nil && !strings.Contains(err.Error(), "reset") {
+			t.Errorf("%s: the connection does not end: %v", name, err)
+		}
+		_ = conn.Close()
+	}
+	conn := dialSocket(t, socket)
+	defer conn.Close()
+	if _, err := conn.Write(append(append([]byte(CallPreface), call...), call...)); err != nil {
+		t.Fatal(err)
+	}
+	in := frameReader{from: conn, most: 1 << 20}
+	answer, err := in.next()
+	if err != nil || answer.kind != frameFailure || !bytes.Contains(answer.body, []byte("call 7 has no answer yet")) {
+		t.Errorf("two calls of one number: %q, %v", answer.body, err)
+	}
+}
 
 // However a stream is cut into reads, and whatever deadline comes in between, the frames are the same.
 func FuzzFrames(f *testing.F) {

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"context"
 	"net"
 	"time"
 
@@ -34,12 +35,12 @@ func (s *Server) Stop(patience time.Duration) {
 		defer close(done)
 		s.grpc.GracefulStop()
 	}()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	s.calls.stop(timer.C)
+	late, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	s.calls.stop(late.Done())
 	select {
 	case <-done:
-	case <-timer.C:
+	case <-late.Done():
 		s.grpc.Stop()
 		<-done
 	}
