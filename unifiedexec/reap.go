@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/signal"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,8 +27,8 @@ type orphans struct {
 	watching bool
 	stopped  bool
 	timer    *time.Timer
-	// lastStart is in nanoseconds.
-	lastStart atomic.Int64
+	// lastStart is when the last child of the engine was started.
+	lastStart time.Time
 
 	// starting is held for reading while a process is started and not yet known by its number.
 	starting sync.RWMutex
@@ -73,7 +72,6 @@ func (o *orphans) started(f func() (int, error)) (int, error) {
 		o.mu.Lock()
 		o.own[pid] = true
 		o.mu.Unlock()
-		o.lastStart.Store(time.Now().UnixNano())
 		o.lookAway()
 	}
 	return pid, err
@@ -83,6 +81,7 @@ func (o *orphans) started(f func() (int, error)) (int, error) {
 func (o *orphans) lookAway() {
 	o.watchMu.Lock()
 	defer o.watchMu.Unlock()
+	o.lastStart = time.Now()
 	if o.watching {
 		o.watching = false
 		signal.Stop(o.signals)
@@ -94,7 +93,7 @@ func (o *orphans) lookAway() {
 func (o *orphans) watch() {
 	o.watchMu.Lock()
 	defer o.watchMu.Unlock()
-	rest := unwatched - time.Since(time.Unix(0, o.lastStart.Load()))
+	rest := unwatched - time.Since(o.lastStart)
 	switch {
 	case o.stopped:
 	case rest > 0:
