@@ -145,7 +145,7 @@ func (c *CallConn) Invoke(ctx context.Context, method string, request, response 
 	if err != nil {
 		return status.Errorf(codes.Internal, "calling %s: %v", method, err)
 	}
-	answer, err := c.call(ctx, head, request.(proto.Message)) //nolint:forcetypeassert // generated code calls
+	answer, err := c.call(ctx, head, request.(proto.Message)) //nolint:forcetypeassert // generated code calls, with messages
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (c *CallConn) Invoke(ctx context.Context, method string, request, response 
 			return status.ErrorProto(&failure)
 		}
 	} else {
-		err = unmarshal(answer.body, response.(proto.Message)) //nolint:forcetypeassert // as above
+		err = unmarshal(answer.body, response.(proto.Message)) //nolint:forcetypeassert // generated code calls, with messages
 	}
 	if err != nil {
 		return status.Errorf(codes.Internal, "reading the answer to %s: %v", method, err)

@@ -117,8 +117,8 @@ func (s *callServer) ended() {
 type servedConn struct {
 	server *callServer
 	conn   net.Conn
-	// ctx is that of every call; it ends with the connection, whose life no function spans.
-	ctx    context.Context //nolint:containedctx // as said
+	// ctx is that of every call; it ends with the connection.
+	ctx    context.Context //nolint:containedctx // no function spans a connection's life
 	cancel context.CancelFunc
 	// silent ends a connection that says nothing any more.
 	silent *time.Timer
@@ -276,7 +276,7 @@ func (c *servedConn) run(call servedCall) (proto.Message, error) {
 		return nil, status.Errorf(codes.Unimplemented, "method %q is not known, or is one of streams", call.method)
 	}
 	decode := func(into any) error {
-		if err := unmarshal(call.request, into.(proto.Message)); err != nil { //nolint:forcetypeassert // generated code asks
+		if err := unmarshal(call.request, into.(proto.Message)); err != nil { //nolint:forcetypeassert // generated code asks, with a message
 			return status.Errorf(codes.Internal, "reading the request of %s: %v", call.method, err)
 		}
 		return nil
@@ -285,7 +285,7 @@ func (c *servedConn) run(call servedCall) (proto.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	return response.(proto.Message), nil //nolint:forcetypeassert // generated code answers
+	return response.(proto.Message), nil //nolint:forcetypeassert // generated code answers, with a message
 }
 
 // answer sends an answer. A client that does not take it loses the connection.

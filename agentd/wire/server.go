@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"io"
 	"net"
 	"time"
 
@@ -55,12 +56,8 @@ type handshake struct {
 // ServerHandshake implements credentials.TransportCredentials.
 func (h handshake) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	begin := make([]byte, len(CallPreface))
-	for read := 0; read < len(begin); {
-		n, err := conn.Read(begin[read:])
-		if err != nil {
-			return nil, nil, err
-		}
-		read += n
+	if _, err := io.ReadFull(conn, begin); err != nil {
+		return nil, nil, err
 	}
 	if string(begin) != CallPreface {
 		return h.TransportCredentials.ServerHandshake(&begunConn{Conn: conn, begin: begin})
