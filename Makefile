@@ -35,7 +35,7 @@ build: ## Build manager, agentd and kubectl-execsession into bin/
 
 .PHONY: generate
 generate: ## Generate deepcopy functions, CRDs and the wire protocol's code
-	$(call apt-install,protobuf-compiler)
+	$(call apt-install,protobuf-compiler libprotobuf-dev)
 	@go build -modfile=hack/tools.mod -o bin/tools/ google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc
 	@PATH="$(CURDIR)/bin/tools:$$PATH" protoc -I agentd/wire --go_out=agentd/wire --go_opt=paths=source_relative \
 	  --go-grpc_out=agentd/wire --go-grpc_opt=paths=source_relative agent.proto
