@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -24,16 +25,16 @@ type series struct {
 // read programs from the disk and grow heaps, which no later one does.
 const warmUps = 3
 
-// interleave takes runs samples of each variant, one of each in turn. Every round begins with
-// another variant, so that none always runs in the wake of the same other one. No sample is left out.
+// interleave takes runs samples of each variant, one of each in turn. Every round draws an order of its own: in the wake of
+// a variant that shares code with it another one finds its caches warm, and so none may always follow the same. No sample
+// is left out.
 func interleave(ctx context.Context, runs int, variants ...variant) ([]series, error) {
 	taken := make([]series, len(variants))
 	for i, v := range variants {
 		taken[i].name = v.name
 	}
 	for round := -min(warmUps, runs); round < runs; round++ {
-		for i := range variants {
-			at := (i + max(round, 0)) % len(variants)
+		for _, at := range rand.Perm(len(variants)) {
 			value, err := variants[at].once(ctx)
 			if err != nil {
 				return nil, fmt.Errorf("measuring %q: %w", variants[at].name, err)

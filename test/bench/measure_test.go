@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,24 +43,37 @@ func TestQuantile(t *testing.T) {
 }
 
 func TestInterleave(t *testing.T) {
-	var order strings.Builder
-	calls := 0
+	const rounds = 200
+	var order []string
 	of := func(name string) variant {
 		return variant{name, func(context.Context) (float64, error) {
-			order.WriteString(name)
-			calls++
-			return float64(calls), nil
+			order = append(order, name)
+			return float64(len(order)), nil
 		}}
 	}
-	taken, err := interleave(t.Context(), 4, of("A"), of("B"))
+	taken, err := interleave(t.Context(), rounds, of("A"), of("B"), of("C"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Three rounds of warming up, then four that begin with each in turn.
-	if want := "ABABAB" + "ABBAABBA"; order.String() != want {
-		t.Errorf("the order is %s, want %s", order.String(), want)
+	if len(order) != 3*(warmUps+rounds) {
+		t.Fatalf("%d samples were taken, want %d rounds of 3", len(order), warmUps+rounds)
 	}
-	want := []series{{"A", []float64{7, 10, 11, 14}}, {"B", []float64{8, 9, 12, 13}}}
+	followed := map[string]int{}
+	for round := range slices.Chunk(order, 3) {
+		if sorted := slices.Sorted(slices.Values(round)); !slices.Equal(sorted, []string{"A", "B", "C"}) {
+			t.Errorf("a round is %v, want one sample of each variant", round)
+		}
+		followed[round[0]+round[1]]++
+		followed[round[1]+round[2]]++
+	}
+	if len(followed) != 6 {
+		t.Errorf("some variant never ran in the wake of another: %v", followed)
+	}
+	want := []series{{name: "A"}, {name: "B"}, {name: "C"}}
+	for i, name := range order[3*warmUps:] {
+		of := &want[strings.Index("ABC", name)]
+		of.values = append(of.values, float64(3*warmUps+i+1))
+	}
 	if diff := cmp.Diff(want, taken, cmp.AllowUnexported(series{})); diff != "" {
 		t.Errorf("the samples (-want +got):\n%s", diff)
 	}
