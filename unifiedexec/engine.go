@@ -329,9 +329,12 @@ func (e *Engine) shutDown() {
 	}
 }
 
+// abandonAfter is how long a process that was killed may take to have its record.
+const abandonAfter = 3 * time.Second
+
 // abandon ends the goroutines of a process that does not end, and of streams that a stranger holds.
 func (p *Process) abandon() {
-	timer := time.NewTimer(terminalDrain + time.Second)
+	timer := time.NewTimer(abandonAfter)
 	defer timer.Stop()
 	select {
 	case <-p.done:

@@ -12,10 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminalDrain is how long the end of a terminal is waited for after its process ended. The kernel hangs
-// the terminal up with its session's leader, so the end comes at once, but from another thread of the kernel.
-const terminalDrain = 2 * time.Second
-
 // timeoutCode is the code of a process that its timeout ended, as timeout(1) has it.
 const timeoutCode = 124
 
@@ -345,28 +341,18 @@ func (p *Process) endedLocked() bool {
 	return ended || err != nil
 }
 
-// drain waits until everything that the process wrote is in the log, and then a moment for the
-// end of the streams, which a surviving descendant may hold open for as long as it likes.
+// drain brings everything that the process wrote into the log, and then waits a moment for the end of the streams, which
+// a surviving descendant may hold open for as long as it likes. On a terminal such a one holds what the kernel hung up
+// with the process: that end does not come either.
 func (p *Process) drain() {
-	grace := p.engine.drainGrace
-	if p.terminal != nil {
-		grace = max(grace, terminalDrain)
-	}
 	open := false
 	for _, pump := range p.pumps {
-		if pump.finish() {
-			continue
-		}
-		select {
-		case <-pump.ended:
-		case <-pump.drained():
-			open = true
-		}
+		open = !pump.finish() || open
 	}
 	if !open {
 		return
 	}
-	timer := time.NewTimer(grace)
+	timer := time.NewTimer(p.engine.drainGrace)
 	defer timer.Stop()
 	for _, pump := range p.pumps {
 		select {

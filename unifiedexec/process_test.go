@@ -113,6 +113,76 @@ func TestBackgroundGrandchild(t *testing.T) {
 	}
 }
 
+// What survives on a terminal has it hung up and can not write to it, but may hold it for as long as it likes.
+func TestSurvivorOnATerminal(t *testing.T) {
+	cases := map[string]struct{ reason, script string }{
+		"Job":     {"a job of its own group", "set -m; trap '' HUP; sleep NAP & echo hi"},
+		"Session": {"a session of its own", "setsid sleep NAP & sleep 0.2; echo hi"},
+		"Deaf":    {"one that does not hear the hang-up", "trap '' HUP; (sleep NAP; echo late) & echo hi"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t, Config{})
+			fastest := patience
+			// One try can meet a machine that is busy; the fault was two seconds for each.
+			for try := 0; try < 8 && fastest > time.Second; try++ {
+				p := start(t, e, Command{Script: tc.script, TTY: true})
+				rec := waitExit(t, p)
+				fastest = min(fastest, time.Since(rec.EndTime))
+				if got := readAll(t, p, ReaderOptions{}, 0); got != "hi\r\n" {
+					t.Errorf("output %q", got)
+				}
+			}
+			if fastest > time.Second {
+				t.Errorf("%s: the record came %s after the end", tc.reason, fastest)
+			}
+		})
+	}
+}
+
+// Bytes come to a terminal's reader through another thread of the kernel; the record waits for all of them.
+func TestOutputOfATerminalIsComplete(t *testing.T) {
+	e := newEngine(t, Config{DrainGrace: time.Nanosecond})
+	want := ""
+	for i := 1; i <= 3000; i++ {
+		want += itoa(i) + "\r\n"
+	}
+	for _, survivor := range []string{"", "trap '' HUP; sleep NAP & "} {
+		for range 20 {
+			p := start(t, e, Command{Script: survivor + "seq 3000", TTY: true})
+			waitExit(t, p)
+			if got := readAll(t, p, ReaderOptions{}, 0); got != want {
+				t.Fatalf("survivor %q: %d bytes, want %d; the last are %q", survivor, len(got), len(want), got[max(0, len(got)-20):])
+			}
+		}
+	}
+}
+
+// Who knows the terminal's name can open it again while somebody holds it.
+func TestLateOutputOnATerminal(t *testing.T) {
+	e := newEngine(t, Config{})
+	r := exec(t, e, Command{Script: "t=$(tty); trap '' HUP; (sleep 1; echo late >$t) & echo hi", TTY: true}, 30_000)
+	if r.Exit == nil || r.Output != "hi\r\n" {
+		t.Fatalf("result %+v, want the end and hi", r)
+	}
+	p, err := e.Process(e.List()[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := readAll(t, p, ReaderOptions{Wait: WaitClosed}, 0); got != "hi\r\nlate\r\n" {
+		t.Errorf("output %q, want what came late too", got)
+	}
+}
+
+// A survivor that writes all the time does not hold up the record.
+func TestSurvivorThatNeverPauses(t *testing.T) {
+	e := newEngine(t, Config{})
+	p := start(t, e, Command{Script: "yes NAP & echo hi"})
+	if rec := waitExit(t, p); rec.Code != 0 || !p.Info().OutputOpen {
+		t.Errorf("record %+v of %+v", rec, p.Info())
+	}
+}
+
 func TestStopLeavesNothing(t *testing.T) {
 	cases := map[string]struct {
 		reason string

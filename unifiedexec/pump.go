@@ -40,11 +40,6 @@ type pump struct {
 	over bool
 	// wide is set once the pipe was asked to hold more.
 	wide bool
-	// taken counts bytes that left the descriptor, stored those that are in the log.
-	taken, stored uint64
-	// target, once wanted, closes reached when stored gets there.
-	target  uint64
-	reached chan struct{}
 }
 
 func newPump(f *os.File, s Stream, l *outputLog) *pump {
@@ -104,15 +99,19 @@ func (p *pump) once(conn syscall.RawConn) bool {
 	return p.store(buf, n)
 }
 
-// finish moves what there is without waiting for the goroutine to be woken, unless that is at it. It answers whether
-// nothing more can come.
+// terminalHolds is more than a terminal holds of what was written to it.
+const terminalHolds = 64 << 10
+
+// finish moves what the descriptor holds by now into the log, without waiting for the goroutine to be woken. It answers
+// whether nothing more can come. It does not go on for somebody who writes all the time.
 func (p *pump) finish() bool {
 	conn, err := p.file.SyscallConn()
-	if err != nil || !p.moving.TryLock() {
+	if err != nil {
 		return false
 	}
+	p.moving.Lock()
 	defer p.moving.Unlock()
-	for {
+	for left := p.held(conn); left >= 0; {
 		var buf *[pumpBuffer]byte
 		n, again := 0, true
 		// A descriptor that is closed was at its end, and ended tells.
@@ -124,7 +123,19 @@ func (p *pump) finish() bool {
 			p.end()
 			return true
 		}
+		left -= n
 	}
+	return false
+}
+
+// held is at most how much the descriptor holds. A terminal does not tell: what was written to it comes to its reader
+// through another thread of the kernel, which a read that finds nothing waits for.
+func (p *pump) held(conn syscall.RawConn) (n int) {
+	if p.stream == StreamTTY {
+		return terminalHolds
+	}
+	_ = conn.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) }) // A closed one holds nothing.
+	return n
 }
 
 // take reads once; again says that there is nothing yet. A buffer is held only while it has something.
@@ -145,15 +156,10 @@ func (p *pump) store(buf *[pumpBuffer]byte, n int) bool {
 		return false
 	}
 	p.log.append(p.stream, buf[:n])
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.stored += uint64(n)
-	p.reachLocked()
 	return true
 }
 
-// read counts under the lock what it takes, so that taken and what the descriptor still holds
-// always add up. An error is the end: on a terminal EIO says that the last slave was closed.
+// read reads what there is. An error is the end: on a terminal EIO says that the last slave was closed.
 func (p *pump) read(fd int, buf []byte) (n int, again bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,38 +174,10 @@ func (p *pump) read(fd int, buf []byte) (n int, again bool) {
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EIO) && p.leading.Load() {
 			return 0, true
 		}
-		p.taken += uint64(max(n, 0))
 		if n == len(buf) && !p.wide && p.stream != StreamTTY {
 			p.wide = true
 			_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, outputPipe) // A user who has many pipes is refused.
 		}
 		return n, false
-	}
-}
-
-// drained returns a channel that is closed once everything that is in the descriptor now is in the log.
-func (p *pump) drained() <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	pending := 0
-	if conn, err := p.file.SyscallConn(); err == nil {
-		// A descriptor that is closed already holds nothing: pending stays 0.
-		_ = conn.Control(func(fd uintptr) {
-			if n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil {
-				pending = n
-			}
-		})
-	}
-	p.target = p.taken + uint64(pending)
-	p.reached = make(chan struct{})
-	reached := p.reached
-	p.reachLocked()
-	return reached
-}
-
-func (p *pump) reachLocked() {
-	if p.reached != nil && p.stored >= p.target {
-		close(p.reached)
-		p.reached = nil
 	}
 }
