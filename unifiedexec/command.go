@@ -29,7 +29,8 @@ type Command struct {
 	Argv []string
 	// Workdir is absolute, or relative to Settings.Workdir; empty means Settings.Workdir.
 	Workdir string
-	// Env is laid over the environment that the policy gives.
+	// Env is laid over the environment that the policy gives, and over what a shell's start-up files make of it. They do
+	// not see it: with another HOME than the session's they are the session's still.
 	Env map[string]string
 	// TTY runs the command on a terminal of its own.
 	TTY bool

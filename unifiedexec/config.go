@@ -57,7 +57,7 @@ type Settings struct {
 	// Home and TempDir become HOME and TMPDIR unless the policy's Set or the command says otherwise;
 	// empty means as inherited, or the passwd entry's home and /tmp.
 	Home, TempDir string
-	// PathPrepend goes before everything else in PATH.
+	// PathPrepend goes before everything else in PATH, also what a shell's start-up files put there.
 	PathPrepend []string
 	// Limits bound the table and the results; zero fields mean the defaults.
 	Limits Limits
@@ -74,7 +74,8 @@ const (
 )
 
 // EnvironmentPolicy says which variables commands get. Patterns match whole names, ignoring
-// case, with * and ?. The order is Inherit, the secret excludes, Exclude, Set, IncludeOnly.
+// case, with * and ?. The order is Inherit, the secret excludes, Exclude, Set, IncludeOnly. A shell's start-up files come
+// before: what they export is kept out by the same patterns, and Set is above it.
 type EnvironmentPolicy struct {
 	Inherit Inherit
 	// KeepSecrets keeps names that look like secrets (*KEY*, *SECRET*, *TOKEN*), which are dropped by default.

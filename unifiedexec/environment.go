@@ -111,15 +111,19 @@ func (s *settings) prepended(path string) string {
 
 // setVariable sets a variable in a list that is sorted by name.
 func setVariable(env []string, name, value string) []string {
-	i, found := slices.BinarySearchFunc(env, name, func(entry, name string) int {
-		has, _, _ := strings.Cut(entry, "=")
-		return strings.Compare(has, name)
-	})
+	i, found := findVariable(env, name)
 	if found {
 		env[i] = name + "=" + value
 		return env
 	}
 	return slices.Insert(env, i, name+"="+value)
+}
+
+func findVariable(env []string, name string) (int, bool) {
+	return slices.BinarySearchFunc(env, name, func(entry, name string) int {
+		has, _, _ := strings.Cut(entry, "=")
+		return strings.Compare(has, name)
+	})
 }
 
 // inherited is what the policy leaves of the engine's environment.
@@ -134,13 +138,23 @@ func (s *settings) inherited() map[string]string {
 		switch {
 		case !ok || name == "":
 		case policy.Inherit == InheritCore && !slices.Contains(coreNames, name):
-		case !policy.KeepSecrets && matchAny(secretPatterns, name):
-		case matchAny(policy.Exclude, name):
+		case policy.excludes(name):
 		default:
 			env[name] = value
 		}
 	}
 	return env
+}
+
+// excludes is whether the policy keeps a variable out, wherever it comes from. Set is above that, but for IncludeOnly.
+func (p EnvironmentPolicy) excludes(name string) bool {
+	return !p.KeepSecrets && matchAny(secretPatterns, name) || matchAny(p.Exclude, name) ||
+		len(p.IncludeOnly) > 0 && !matchAny(p.IncludeOnly, name)
+}
+
+// filters is whether the policy may exclude anything.
+func (p EnvironmentPolicy) filters() bool {
+	return !p.KeepSecrets || len(p.Exclude) > 0 || len(p.IncludeOnly) > 0
 }
 
 // fillIn sets what programs expect and nobody gave, also for a user without a passwd entry.
@@ -203,6 +217,14 @@ func lookup(env []string, name string) string {
 		}
 	}
 	return ""
+}
+
+// hasVariable is whether any of some names is in an environment list that is sorted by name.
+func hasVariable(env []string, names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		_, found := findVariable(env, name)
+		return found
+	})
 }
 
 // clean makes a folder's path absolute against a base.

@@ -27,7 +27,9 @@ const feeding Stream = 0
 
 func (s *stdio) closeChild() {
 	for _, d := range slices.Compact(s.child) { // A terminal is there three times.
-		_ = unix.Close(int(d)) // The process has its own copies.
+		if d != noDescriptor {
+			_ = unix.Close(int(d)) // The process has its own copies.
+		}
 	}
 	s.child = nil
 }
@@ -52,8 +54,13 @@ func (p *plan) open() (s stdio, err error) {
 	} else {
 		err = s.openPipes(p.stdin)
 	}
-	if err == nil && p.script != "" {
-		err = s.openScript(p.script)
+	for _, w := range []struct {
+		number int
+		text   string
+	}{{preambleFD, p.preamble}, {scriptFD, p.script}} {
+		if err == nil && w.text != "" {
+			err = s.openScript(w.number, w.text)
+		}
 	}
 	if err == nil && p.report != nil {
 		err = s.openReport(p.report)
@@ -88,7 +95,7 @@ func (s *stdio) openTerminal(size Size) error {
 }
 
 func (s *stdio) openPipes(mode StdinMode) error {
-	const mostChild, mostOurs = 5, 3 // with a script and a report
+	const mostChild, mostOurs = scriptFD + 1, 3
 	s.child, s.ours = make([]descriptor, 0, mostChild), make([]end, 0, mostOurs)
 	if mode == StdinNull {
 		null, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -115,8 +122,16 @@ func (s *stdio) openPipes(mode StdinMode) error {
 	return nil
 }
 
-// openScript puts a script that no argument can hold where the shell reads it.
-func (s *stdio) openScript(script string) error {
+// place gives the child a descriptor at a number, the highest so far. What is between is closed.
+func (s *stdio) place(number int, d descriptor) {
+	for len(s.child) < number {
+		s.child = append(s.child, noDescriptor)
+	}
+	s.child = append(s.child, d)
+}
+
+// openScript puts a text where the shell reads it.
+func (s *stdio) openScript(number int, script string) error {
 	fd, err := unix.MemfdCreate("script", unix.MFD_CLOEXEC)
 	if err != nil {
 		return &StartError{Op: "memfd", Errno: errnoOf(err)}
@@ -127,7 +142,7 @@ func (s *stdio) openScript(script string) error {
 	if err != nil {
 		return &StartError{Op: "memfd", Errno: errnoOf(err)}
 	}
-	s.child = append(s.child, end)
+	s.place(number, end)
 	if _, err := f.WriteString(script); err != nil {
 		return &StartError{Op: "memfd", Errno: errnoOf(err)}
 	}
@@ -143,13 +158,16 @@ func (s *stdio) openReport(r *report) error {
 	if err != nil {
 		return &StartError{Op: "memfd", Errno: errnoOf(err)}
 	}
-	s.child = append(s.child, end)
+	s.place(reportFD, end)
 	return nil
 }
 
 // descriptor is one end of a pipe, a terminal or a file: bare for a child, since a file of package os costs
 // some system calls more.
 type descriptor int
+
+// noDescriptor is a number that is closed in the child.
+const noDescriptor descriptor = -1
 
 // pipe is made by hand because os.Pipe would make the child's end non-blocking too.
 func pipe() (read, write descriptor, err error) {

@@ -27,7 +27,7 @@ func (s *persisted) set(state *shellState) {
 }
 
 // reportFD is where a shell leaves its state when it ends.
-const reportFD = 4
+const reportFD = 28
 
 // report is a shell's last word: a file in memory that the shell writes when it ends.
 type report struct {
@@ -58,29 +58,46 @@ func (r *report) close() { r.file.Close() }
 
 // prepare decides how a script's shell gets what was there before it, and whether it leaves something.
 func (e *Engine) prepare(p *plan, s *settings, c Command, tool bool) error {
-	defer p.finish()
-	if p.shell.kind != kindBash {
+	if p.shell.path == "" {
 		return nil
 	}
-	if s.Shell.Persistence == PersistEnvironment && tool {
-		return e.prepareState(p, c)
+	defer p.finish()
+	if p.shell.kind == kindBash && s.Shell.Persistence == PersistEnvironment && tool {
+		return e.prepareState(p, s, c)
 	}
-	if p.login && s.Shell.Snapshot {
-		state, take := e.snapshots.get(s, p.shell)
-		if take {
-			sh := p.shell
-			e.running.Go(func() { e.snapshots.set(e.takeSnapshot(s, sh)) })
-		}
-		if state != nil {
-			p.preamble, p.login = state.restore(p.env, c.Env, p.dir), false
-		}
+	if !p.shell.readsStartupFiles(p.login) {
+		return nil
 	}
+	var state *shellState
+	if p.shell.kind == kindBash && s.Shell.Snapshot {
+		state = e.snapshot(s, p.shell)
+	}
+	return p.startUp(s, c, state)
+}
+
+// startUp lets a shell read its start-up files, or gives it what they left when they were read before, and settles what
+// holds above that.
+func (p *plan) startUp(s *settings, c Command, state *shellState) error {
+	if err := checkSizes(p.program, c.Env); err != nil {
+		return err
+	}
+	env := p.env
+	p.env = s.environ(p.shell.path, p.dir, atStart(c.Env))
+	if state == nil {
+		p.preamble = s.settle(p.shell, env, c.Env, nil)
+		return nil
+	}
+	p.preamble = state.restore(p.env, s.settle(p.shell, env, c.Env, state.exported), p.dir)
+	p.login = false
 	return nil
 }
 
-func (e *Engine) prepareState(p *plan, c Command) error {
+func (e *Engine) prepareState(p *plan, s *settings, c Command) error {
 	separator := newSeparator()
 	if state := e.persisted.get(); state != nil {
+		if err := checkSizes(p.program, c.Env); err != nil {
+			return err
+		}
 		if c.Workdir == "" {
 			if checkDir(state.dir) == nil {
 				p.dir = state.dir
@@ -88,7 +105,13 @@ func (e *Engine) prepareState(p *plan, c Command) error {
 				p.notices = append(p.notices, fmt.Sprintf("the folder %q of the last command is gone; this one runs in %q", state.dir, p.dir))
 			}
 		}
-		p.preamble, p.login = state.restore(p.env, c.Env, p.dir), false
+		settled := settleOwn(p.shell, p.env, c.Env)
+		p.env = s.environ(p.shell.path, p.dir, atStart(c.Env))
+		p.preamble, p.login = state.restore(p.env, settled, p.dir), false
+	} else if p.shell.readsStartupFiles(p.login) {
+		if err := p.startUp(s, c, nil); err != nil {
+			return err
+		}
 	}
 	p.preamble += reportOnExit(separator)
 	var err error

@@ -26,9 +26,9 @@ type plan struct {
 	// shell and login are set for a script, until finish makes the arguments.
 	shell shell
 	login bool
-	// preamble runs in the shell before the script; it waits at scriptFD.
+	// preamble runs in the shell before the script; it waits at preambleFD.
 	preamble string
-	// script is what waits at scriptFD: a preamble, a script that is too large for an argument, or both.
+	// script is what waits at scriptFD, because it is too large for an argument.
 	script string
 	// report is where the shell leaves its state; nil when it does not.
 	report  *report
@@ -79,7 +79,11 @@ func (p *plan) finish() {
 	if p.shell.path == "" {
 		return
 	}
-	p.argv, p.script = p.shell.argv(p.display, p.login, p.preamble)
+	p.argv, p.script = p.shell.argv(p.display, p.login)
+	if p.preamble != "" {
+		p.argv, p.env = p.shell.withPreamble(p.argv, p.env, p.login)
+		p.preamble = closing(preambleFD) + "; unset BASH_ENV\n" + p.preamble + ":\n"
+	}
 }
 
 func (s *settings) login(request *bool) (bool, error) {

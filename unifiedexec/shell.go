@@ -3,6 +3,7 @@ package unifiedexec
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -118,34 +119,48 @@ func executable(path string) syscall.Errno {
 // largestArgument is what the kernel takes as one argument, its final NUL included.
 const largestArgument = 128 << 10
 
-// scriptFD is where a script waits that is too large for an argument.
-const scriptFD = 3
+// preambleFD and scriptFD are where a preamble waits for a shell, and a script that is too large for an argument. Some
+// shells know only one digit, and start-up files, which come before, seldom use these.
+const (
+	preambleFD = 7
+	scriptFD   = 8
+)
 
-// argv makes the arguments that run a script, and what has to wait for them at scriptFD. A large script is
-// read from there and evaluated, which means the same to it as -c does. A preamble is read from there and
-// the script follows it. The descriptor is closed before anything of the script runs.
-func (sh shell) argv(script string, login bool, preamble string) (argv []string, waiting string) {
+func descriptorFile(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
+
+// closing makes the command that takes a descriptor from a shell.
+func closing(fd int) string { return fmt.Sprintf("exec %d<&-", fd) }
+
+// argv makes the arguments that run a script, and what has to wait for them at scriptFD. No program is needed to read that: the
+// command's PATH need not lead to one. The descriptor is closed before anything of the script runs.
+func (sh shell) argv(script string, login bool) (argv []string, waiting string) {
 	flag := "-c"
 	if login {
 		flag = "-lc"
 	}
-	closing := fmt.Sprintf("exec %d<&-", scriptFD)
-	file := fmt.Sprintf("/proc/self/fd/%d", scriptFD)
-	if len(script)+len(file)+8 < largestArgument {
-		if preamble == "" {
-			return []string{sh.path, flag, script}, ""
-		}
-		return []string{sh.path, flag, ". " + file + "\n" + script}, closing + "\n" + preamble
+	switch {
+	case len(script)+len(sourcing)+1 <= largestArgument:
+		return []string{sh.path, flag, script}, ""
+	case sh.kind == kindSh:
+		// Here a sourced script means what it does as an argument, also a return outside of any function.
+		return []string{sh.path, flag, ". " + descriptorFile(scriptFD)}, closing(scriptFD) + "; " + script
 	}
-	if preamble != "" {
-		return []string{sh.path, flag, ". " + file}, closing + "\n" + preamble + script
+	return []string{sh.path, flag, fmt.Sprintf(`eval "%s; $(<%s)"`, closing(scriptFD), descriptorFile(scriptFD))}, script
+}
+
+// sourcing goes before a script whose shell reads a preamble.
+var sourcing = ". " + descriptorFile(preambleFD) + "\n"
+
+// withPreamble lets a shell run what waits at preambleFD before its script. A bash does so by itself when it is told by a variable,
+// so that the script is still all of its argument; one that reads start-up files, or that the session gives
+// such a variable, does not.
+func (sh shell) withPreamble(argv, env []string, login bool) (newArgv, newEnv []string) {
+	if sh.kind == kindBash && !login && !hasVariable(env, "BASH_ENV", "POSIXLY_CORRECT", "SHELLOPTS") {
+		return argv, setVariable(slices.Clone(env), "BASH_ENV", descriptorFile(preambleFD))
 	}
-	read := fmt.Sprintf("cat <&%d", scriptFD)
-	if sh.kind != kindSh {
-		// These shells read a file without starting a program that PATH may lack.
-		read = "<" + file
-	}
-	return []string{sh.path, flag, fmt.Sprintf(`eval "%s; $(%s)"`, closing, read)}, script
+	argv = slices.Clone(argv)
+	argv[2] = sourcing + argv[2]
+	return argv, env
 }
 
 // quoteArgv writes arguments so that a shell would read them back.

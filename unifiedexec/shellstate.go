@@ -3,7 +3,6 @@ package unifiedexec
 import (
 	"crypto/rand"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,7 +15,8 @@ type shellState struct {
 	// exported are the names of the exported variables.
 	exported []string
 	// before comes ahead of the variables, because options change how what follows is read; after comes last.
-	before, variables, definitions, after string
+	// posix is the option that changes what may be defined, and that a variable switches.
+	before, variables, definitions, posix, after string
 }
 
 // maxShellState bounds what is kept of a shell.
@@ -50,13 +50,16 @@ func parseShellState(report, separator string) (*shellState, bool) {
 	if len(parts) != sections+2 || parts[sections+1] != "" || len(report) > maxShellState {
 		return nil, false
 	}
+	posix, after := "", withoutLines(parts[6], "noexec", "onecmd", "privileged", "posix")
+	if strings.Contains(parts[6], "set -o posix\n") {
+		posix = "set -o posix\n"
+	}
 	return &shellState{
 		dir:      parts[1],
 		exported: strings.Fields(parts[2]),
 		before:   withoutLines(parts[3], "login_shell", "restricted_shell"),
 		// Multi-line values and bodies are the shell's own quoting, so these parts are passed on as they are.
-		variables: parts[4], definitions: parts[5],
-		after: withoutLines(parts[6], "noexec", "onecmd", "privileged"),
+		variables: parts[4], definitions: parts[5], posix: posix, after: after,
 	}, true
 }
 
@@ -74,24 +77,18 @@ func withoutLines(text string, options ...string) string {
 
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// restore makes the script that gives a state to a fresh bash. What the command itself asks for wins over
-// the state, and what the state's shell had unset is unset again.
-func (s *shellState) restore(env []string, own map[string]string, dir string) string {
+// restore makes the script that gives a state to a fresh bash. What the state's shell had unset is unset again, and what has
+// to hold above the state is settled after it.
+func (s *shellState) restore(env []string, settled, dir string) string {
 	var b strings.Builder
 	b.WriteString(s.before + s.variables + "\n")
-	for _, name := range slices.Sorted(maps.Keys(own)) {
-		if identifier.MatchString(name) {
-			fmt.Fprintf(&b, "export %s=%s\n", name, quote(own[name]))
-		}
-	}
 	fmt.Fprintf(&b, "export PWD=%s\n", quote(dir))
 	for _, entry := range env {
 		name, _, _ := strings.Cut(entry, "=")
-		_, asked := own[name]
-		if !asked && name != "PWD" && identifier.MatchString(name) && !slices.Contains(s.exported, name) {
+		if name != "PWD" && identifier.MatchString(name) && !slices.Contains(s.exported, name) {
 			fmt.Fprintf(&b, "unset %s\n", name)
 		}
 	}
-	b.WriteString(s.definitions + "\n" + s.after)
+	b.WriteString(s.definitions + "\n" + s.posix + settled + s.after)
 	return b.String()
 }

@@ -89,9 +89,9 @@ func writeProfile(t *testing.T, home, text string) {
 
 func TestSnapshotOfALogin(t *testing.T) {
 	home := t.TempDir()
-	writeProfile(t, home, "echo chatter; export FROM=profile MULTI=$'a\\nb'; f() { echo function; }; shopt -s expand_aliases; alias ll='echo alias'; unset PAGER; echo x >>$HOME/reads\n")
+	writeProfile(t, home, "echo chatter; export FROM=profile MULTI=$'a\\nb'; f() { echo function; }; shopt -s expand_aliases; alias ll='echo alias'; unset TMPDIR; echo x >>$HOME/reads\n")
 	e := newEngine(t, Config{Settings: Settings{Home: home, Shell: ShellSettings{Path: "/bin/bash", Snapshot: true, Login: LoginAllowed}}})
-	c := Command{Script: "echo $FROM \"$MULTI\"; f; ll; echo \"<$PAGER>\""}
+	c := Command{Script: "echo $FROM \"$MULTI\"; f; ll; echo \"<$TMPDIR>\""}
 	want := "profile a\nb\nfunction\nalias\n<>\n"
 	if r := exec(t, e, c, 30_000); r.Output != "chatter\n"+want {
 		t.Fatalf("a true login: %q", r.Output)

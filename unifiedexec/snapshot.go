@@ -44,6 +44,15 @@ func (s *snapshots) get(of *settings, sh shell) (state *shellState, take bool) {
 	return nil, true
 }
 
+// snapshot returns what a login shell's start-up files left, or nil; then it may be taken in the background.
+func (e *Engine) snapshot(s *settings, sh shell) *shellState {
+	state, take := e.snapshots.get(s, sh)
+	if take {
+		e.running.Go(func() { e.snapshots.set(e.takeSnapshot(s, sh)) })
+	}
+	return state
+}
+
 func (s *snapshots) set(state *shellState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
