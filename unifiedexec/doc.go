@@ -39,8 +39,8 @@
 //
 // These are different calls: Interrupt ends the waits of a turn, a context ends one wait, Process.Stop
 // ends one process with all that descends from it, StopAll ends all of them, and Close ends the engine.
-// Pause stops the clock of the waits while a human is being asked. The owner of an
-// orphan is told by a mark that it cannot take off; see docs/design/orphans.md.
+// Pause stops the clock of the waits, and of the lives of commands with a timeout, while a human is being
+// asked. The owner of an orphan is told by a mark that it cannot take off; see docs/design/orphans.md.
 //
 // Which rule is held by which test is in docs/design/engine-rules.md.
 //

@@ -24,13 +24,15 @@ func (e *Engine) ExecCommand(ctx context.Context, r ExecCommandRequest) (Result,
 	if err != nil {
 		return Result{}, err
 	}
+	wait := e.waits.begin()
+	defer wait.end()
 	p, err := e.start(ctx, r.Command, true, nil)
 	if err != nil {
 		return Result{}, err
 	}
 	defer p.leave()
 	defer e.keepState(p, false)
-	return call.collect(ctx, p, nil)
+	return call.collect(ctx, wait, p, nil)
 }
 
 // WriteStdin feeds or polls a process that ExecCommand left running, or that Start began.
@@ -47,8 +49,13 @@ func (e *Engine) WriteStdin(ctx context.Context, r WriteStdinRequest) (Result, e
 	if err != nil {
 		return Result{}, err
 	}
-	if err := p.enter(ctx); err != nil {
+	wait := e.waits.begin()
+	defer wait.end()
+	switch interrupted, err := p.enter(ctx, wait); {
+	case err != nil:
 		return Result{}, err
+	case interrupted:
+		return call.skip(wait, p), nil
 	}
 	defer p.leave()
 	// The call that held the lock may have told the end.
@@ -59,7 +66,7 @@ func (e *Engine) WriteStdin(ctx context.Context, r WriteStdinRequest) (Result, e
 	if err != nil {
 		return Result{}, err
 	}
-	return call.collect(ctx, p, fed)
+	return call.collect(ctx, wait, p, fed)
 }
 
 // maxUnread is how much input of calls may wait for a process that does not read.
@@ -135,13 +142,20 @@ func (p *Process) endsNow(ctx context.Context) bool {
 	}
 }
 
-func (p *Process) enter(ctx context.Context) error {
+// enter waits for the interaction lock, which an interrupted call does not get.
+func (p *Process) enter(ctx context.Context, wait *wait) (interrupted bool, err error) {
 	select {
 	case p.turn <- struct{}{}:
-		return nil
+	case <-wait.interrupt:
+		return true, nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return false, ctx.Err()
 	}
+	if wait.interrupted() {
+		p.leave()
+		return true, nil
+	}
+	return false, nil
 }
 
 func (p *Process) leave() { <-p.turn }
@@ -186,10 +200,9 @@ func (e *Engine) newCall(yieldMS *int64, unset, shortest, longest time.Duration,
 
 // collect waits for the end or the yield time and takes what was written since the last result. While the process has
 // not read what it was fed, that is waited for too: how it was refused is the caller's to know.
-func (c call) collect(ctx context.Context, p *Process, fed *piece) (Result, error) {
-	began := time.Now()
-	wait := c.engine.waits.begin()
-	defer wait.end()
+func (c call) collect(ctx context.Context, wait *wait, p *Process, fed *piece) (Result, error) {
+	// What came before, as the wait for a call before this one, is not of the yield time.
+	wait.restart()
 	interrupted := false
 	var err error
 	if fed != nil {
@@ -208,7 +221,15 @@ func (c call) collect(ctx context.Context, p *Process, fed *piece) (Result, erro
 	if interrupted {
 		c.notices = append(c.notices, "the wait was interrupted; the command goes on")
 	}
-	return c.take(p, began), nil
+	return c.take(p, wait.began), nil
+}
+
+// skip is the result of a call that was interrupted before its turn came: it has neither fed nor taken anything.
+func (c call) skip(wait *wait, p *Process) Result {
+	return Result{
+		ChunkID: newChunkID(), ProcessID: p.id, WallTime: time.Since(wait.began),
+		Notices: append(c.notices, "the wait for an earlier call on this command was interrupted; nothing was read or written"),
+	}
 }
 
 // awaitFed waits within the yield time until the process has what it was fed.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -156,6 +157,19 @@ func launchTool(t *testing.T, e *Engine, c Command, ready string) *Process {
 	}
 	awaitOutput(t, p, ready)
 	return p
+}
+
+// awaitProcess waits for the engine's first process.
+func awaitProcess(t *testing.T, e *Engine) *Process {
+	t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if all := e.table.all(); len(all) > 0 {
+			return all[0]
+		}
+	}
+	t.Error("nothing was started")
+	runtime.Goexit()
+	return nil
 }
 
 // converse writes and collects results until they hold a text.

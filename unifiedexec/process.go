@@ -60,7 +60,8 @@ type Process struct {
 	// outputLost is set when it ran under an engine that told nobody how much it had written.
 	outputLost bool
 	stop       *stopping
-	deadline   *time.Timer
+	// lived is closed at the end of a process with a timeout; nil when there is none.
+	lived chan struct{}
 
 	// feeds are the inputs of clients that may come back, the most recently used last.
 	feedsMu sync.Mutex
@@ -225,24 +226,30 @@ func (p *Process) begin(plan plan) {
 		p.input.putEnd()
 	}
 	if plan.timeout > 0 {
-		p.mu.Lock()
-		p.deadline = time.AfterFunc(plan.timeout, func() {
-			p.beginStop(-1, ReasonTimedOut, timeoutMessage(plan.timeout))
-		})
-		p.mu.Unlock()
+		p.lived = make(chan struct{})
+		life := p.engine.waits.life()
+		p.engine.running.Go(func() { p.expire(life, plan.timeout) })
 	}
 	p.engine.running.Go(p.run)
+}
+
+// expire ends the process when its life is over, in which pauses do not count.
+func (p *Process) expire(life *wait, timeout time.Duration) {
+	_, _ = life.until(context.Background(), p.lived, timeout) // Nothing else ends it.
+	select {
+	case <-p.lived:
+	default:
+		p.beginStop(-1, ReasonTimedOut, timeoutMessage(timeout))
+	}
 }
 
 // run waits for the end and writes the record.
 func (p *Process) run() {
 	status, usage, err := p.await()
 	ended := time.Now()
-	p.mu.Lock()
-	if p.deadline != nil {
-		p.deadline.Stop()
+	if p.lived != nil {
+		close(p.lived)
 	}
-	p.mu.Unlock()
 	for _, pump := range p.pumps {
 		pump.leaderEnded()
 	}

@@ -27,16 +27,15 @@ func (e *Engine) ExecOneShot(ctx context.Context, c Command, maxOutputTokens *in
 	if c.Timeout < 0 {
 		return Result{}, &FieldError{Field: "timeout", Value: c.Timeout.String(), Problem: "is negative"}
 	}
-	life := c.Timeout
-	if life == 0 {
-		life = defaultRunTimeout
+	if c.Timeout == 0 {
+		c.Timeout = defaultRunTimeout
 	}
-	// The call's clock ends the command, because it knows of pauses.
-	c.Timeout = 0
 	call, err := e.newCall(nil, 0, 0, 0, maxOutputTokens)
 	if err != nil {
 		return Result{}, err
 	}
+	wait := e.waits.begin()
+	defer wait.end()
 	p, err := e.start(ctx, c, true, nil)
 	if err != nil {
 		return Result{}, err
@@ -44,30 +43,28 @@ func (e *Engine) ExecOneShot(ctx context.Context, c Command, maxOutputTokens *in
 	defer p.leave()
 	defer e.keepState(p, false)
 	began := time.Now()
-	if err := e.outlast(ctx, p, life); err != nil {
+	if err := p.outlast(ctx, wait); err != nil {
 		e.told(p)
 		return Result{}, err
 	}
 	return call.take(p, began), nil
 }
 
-// outlast waits for the end of a one-shot command, and brings it about when its life is over or nobody wants it any more.
-func (e *Engine) outlast(ctx context.Context, p *Process, life time.Duration) error {
-	wait := e.waits.begin()
-	defer wait.end()
-	interrupted, err := wait.until(ctx, p.done, life)
+// The reasons for which a command that runs to its end is stopped early.
+const (
+	callCancelled   = "the call was cancelled"
+	callInterrupted = "the wait for its end was interrupted"
+)
+
+// outlast waits for the end of a command that runs to its end, and brings it about when nobody wants it any more.
+func (p *Process) outlast(ctx context.Context, wait *wait) (err error) {
 	select {
 	case <-p.done:
-		err = nil
-	default:
-		switch {
-		case err != nil:
-			p.beginStop(-1, ReasonStopped, "the call was cancelled")
-		case interrupted:
-			p.beginStop(-1, ReasonStopped, "the wait for its end was interrupted")
-		default:
-			p.beginStop(-1, ReasonTimedOut, timeoutMessage(life))
-		}
+	case <-wait.interrupt:
+		p.beginStop(-1, ReasonStopped, callInterrupted)
+	case <-ctx.Done():
+		p.beginStop(-1, ReasonStopped, callCancelled)
+		err = ctx.Err()
 	}
 	p.awaitEnd()
 	return err
@@ -86,19 +83,6 @@ func (p *Process) awaitEnd() {
 	if stop != nil {
 		<-stop.done
 	}
-}
-
-// finish waits for the end, and for the descendants' when a timeout ended it. A ctx that ends stops the process.
-func (p *Process) finish(ctx context.Context) error {
-	select {
-	case <-p.done:
-	case <-ctx.Done():
-		p.beginStop(-1, ReasonStopped, "the call was cancelled")
-		<-p.done
-		return ctx.Err()
-	}
-	p.awaitEnd()
-	return nil
 }
 
 // RunRequest is a command whose output is wanted in two pieces.
@@ -125,7 +109,8 @@ type RunResult struct {
 }
 
 // Run runs a command to its end and keeps its streams apart. It never waits for what a surviving descendant
-// still holds open. When ctx ends first the command is stopped, and the error is ctx's.
+// still holds open. When ctx ends first the command is stopped, and the error is ctx's; an interrupt stops it too, and
+// the result says so.
 func (e *Engine) Run(ctx context.Context, r RunRequest) (RunResult, error) {
 	if r.Command.TTY {
 		return RunResult{}, &FieldError{Field: "tty", Problem: "a terminal has only one stream"}
@@ -134,19 +119,26 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunResult, error) {
 		return RunResult{}, &FieldError{Field: "stdin", Problem: "nobody could write to a command that runs to its end"}
 	}
 	r.Command.Timeout = r.timeout()
+	wait := e.waits.begin()
+	defer wait.end()
 	began := time.Now()
 	p, reader, err := e.StartReading(ctx, r.Command, ReaderOptions{Lossless: true})
 	if err != nil {
 		return RunResult{}, err
 	}
 	defer reader.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- p.outlast(ctx, wait) }()
 	var out RunResult
-	if err := readStreams(ctx, reader, r.keep(), &out); err != nil {
-		p.beginStop(-1, ReasonStopped, "the call was cancelled")
-		<-p.done
-		return RunResult{}, err
+	err = readStreams(ctx, reader, r.keep(), &out)
+	if err != nil {
+		p.beginStop(-1, ReasonStopped, callCancelled)
+		reader.Close() // Nobody reads on, so nobody shall be waited for.
 	}
-	if err := p.finish(ctx); err != nil {
+	if lost := <-ended; err == nil {
+		err = lost
+	}
+	if err != nil {
 		return RunResult{}, err
 	}
 	out.WallTime = time.Since(began)

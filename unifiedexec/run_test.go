@@ -134,7 +134,6 @@ func TestOneShot(t *testing.T) {
 	}
 }
 
-// The end of a turn ends its waits; the processes go on.
 // Nobody could come back to a one-shot command, so an interrupt ends it with its call, and a pause prolongs its life.
 func TestOneShotIsInterruptedAndPaused(t *testing.T) {
 	e := newEngine(t, Config{StopGrace: 300 * time.Millisecond})
@@ -164,6 +163,62 @@ func TestOneShotIsInterruptedAndPaused(t *testing.T) {
 	}
 }
 
+// A buffered run is no different.
+func TestRunIsInterrupted(t *testing.T) {
+	e := newEngine(t, Config{StopGrace: 300 * time.Millisecond})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		awaitOutput(t, awaitProcess(t, e), "begun")
+		if n := e.Interrupt(); n != 1 {
+			t.Errorf("%d waits ended, want the run's", n)
+		}
+	})
+	r, err := e.Run(testContext(t), RunRequest{Command: Command{Script: "echo begun; sleep NAP & sleep NAP", Timeout: patience}.named()})
+	wg.Wait()
+	if err != nil || r.TimedOut || r.Exit.Reason != ReasonStopped || r.Exit.Message != callInterrupted || string(r.Stdout) != "begun\n" {
+		t.Errorf("%+v %v", r, err)
+	}
+	if left := running(t, "sleep NAP"); len(left) > 0 {
+		t.Errorf("%v still run", left)
+	}
+}
+
+// A call that waits for the call before it ends too, has done nothing, and the command is as it was.
+func TestInterruptEndsQueuedCalls(t *testing.T) {
+	e := newEngine(t, Config{})
+	p := launchTool(t, e, Command{Script: "echo up; while read -r line; do echo \"<$line>\"; done", Stdin: StdinOpen}, "up")
+	var wg sync.WaitGroup
+	wg.Go(func() { writeStdin(t, e, p.ID(), "one\n", 30_000) })
+	awaitOutput(t, p, "<one>")
+	for _, chars := range []string{"two\n", ""} {
+		wg.Go(func() {
+			r := writeStdin(t, e, p.ID(), chars, 30_000)
+			if r.ProcessID != p.ID() || r.Output != "" || len(r.Notices) != 1 || !strings.Contains(r.Notices[0], "nothing was read or written") {
+				t.Errorf("the call that queued with %q gave %+v", chars, r)
+			}
+		})
+	}
+	active := func() int {
+		e.waits.mu.Lock()
+		defer e.waits.mu.Unlock()
+		return e.waits.active
+	}
+	for deadline := time.Now().Add(patience); active() < 3 && time.Now().Before(deadline); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if n := e.Interrupt(); n != 3 {
+		t.Errorf("%d waits ended, want 3", n)
+	}
+	if n := e.Interrupt(); n != 0 {
+		t.Errorf("%d waits ended twice", n)
+	}
+	wg.Wait()
+	if got := converse(t, e, p.ID(), "three\n", "<three>"); strings.Contains(got, "two") {
+		t.Errorf("the interrupted call's input was written: %q", got)
+	}
+}
+
+// The end of a turn ends its waits; the processes go on.
 func TestInterruptEndsWaitsOnly(t *testing.T) {
 	e := newEngine(t, Config{})
 	var wg sync.WaitGroup
@@ -210,6 +265,35 @@ func TestPauseStopsTheClock(t *testing.T) {
 	close(done)
 	if _, err := w.begin().until(testContext(t), done, time.Millisecond); err != nil {
 		t.Error("a paused wait does not end with its process")
+	}
+}
+
+// A command's own life stands still too while a human is being asked, however it was started.
+func TestPauseStopsTheLivesOfCommands(t *testing.T) {
+	e := newEngine(t, Config{})
+	c := Command{Script: "sleep 1.5; echo done", Timeout: 500 * time.Millisecond}
+	resume := e.Pause()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if r := exec(t, e, c, 30_000); r.Output != "done\n" {
+			t.Errorf("the tool's command: %+v %+v", r, r.Exit)
+		}
+	})
+	wg.Go(func() {
+		if rec := waitExit(t, start(t, e, c)); rec.Reason != ReasonExited {
+			t.Errorf("a started one: %+v", rec)
+		}
+	})
+	wg.Go(func() {
+		if r, err := e.Run(testContext(t), RunRequest{Command: c}); err != nil || r.TimedOut || string(r.Stdout) != "done\n" {
+			t.Errorf("a run: %+v %v", r, err)
+		}
+	})
+	wg.Wait()
+	p := start(t, e, Command{Script: "exec sleep 300", Timeout: 100 * time.Millisecond})
+	resume()
+	if rec := waitExit(t, p); rec.Reason != ReasonTimedOut {
+		t.Errorf("after the pause: %+v", rec)
 	}
 }
 

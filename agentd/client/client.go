@@ -128,8 +128,8 @@ func (c *Client) Signal(ctx context.Context, processID int32, signal string) err
 }
 
 // Interrupt ends the waits of all calls of ExecCommand and WriteStdin, also of other
-// clients, and tells how many there were. The commands go on, except those of one-shot calls.
-// One wait alone ends with the context of its call.
+// clients, and tells how many there were. The commands go on, except those of one-shot calls and
+// of runs to the end. One wait alone ends with the context of its call.
 func (c *Client) Interrupt(ctx context.Context) (waits int, err error) {
 	answer, err := call(ctx, c, wire.AgentClient.Interrupt, &wire.InterruptRequest{})
 	return int(answer.GetWaits()), err

@@ -73,8 +73,9 @@ type AgentClient interface {
 	// Signal sends one signal to a command's process group.
 	Signal(ctx context.Context, in *SignalRequest, opts ...grpc.CallOption) (*SignalResponse, error)
 	// Interrupt ends the waits of all calls of ExecCommand and WriteStdin, as the end of an
-	// agent's turn does. They answer with what there is; the commands go on, except those of
-	// one-shot calls, which nobody could come back to. One wait alone ends with its call.
+	// agent's turn does, also of those that wait for a call before them. They answer with what
+	// there is; the commands go on, except those of one-shot calls and of Run, which nobody
+	// could come back to. One wait alone ends with its call.
 	Interrupt(ctx context.Context, in *InterruptRequest, opts ...grpc.CallOption) (*InterruptResponse, error)
 	// Stop ends a command and all its descendants: ask, wait the grace time, kill.
 	Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopResponse, error)
@@ -262,8 +263,9 @@ type AgentServer interface {
 	// Signal sends one signal to a command's process group.
 	Signal(context.Context, *SignalRequest) (*SignalResponse, error)
 	// Interrupt ends the waits of all calls of ExecCommand and WriteStdin, as the end of an
-	// agent's turn does. They answer with what there is; the commands go on, except those of
-	// one-shot calls, which nobody could come back to. One wait alone ends with its call.
+	// agent's turn does, also of those that wait for a call before them. They answer with what
+	// there is; the commands go on, except those of one-shot calls and of Run, which nobody
+	// could come back to. One wait alone ends with its call.
 	Interrupt(context.Context, *InterruptRequest) (*InterruptResponse, error)
 	// Stop ends a command and all its descendants: ask, wait the grace time, kill.
 	Stop(context.Context, *StopRequest) (*StopResponse, error)

@@ -14,8 +14,9 @@ func (p *plugin) newInterrupt() *cobra.Command {
 		Short: "End the waits of the exec and stdin calls that are being made; the commands go on",
 		Long: `End the waits of all exec and stdin calls that are being made, also other people's, as the
 end of an agent's turn does. They answer with what there is so far. The commands go on,
-except those of --mode one-shot, which nobody could come back to: see signal for what a
-Ctrl-C does to one, and stop for ending them.`,
+except those of --mode one-shot and --mode buffered, which nobody could come back to: they
+are stopped, and their results say so. See signal for what a Ctrl-C does to one, and stop
+for ending them.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.withEngine(cmd.Context(), &at, args, func(ctx context.Context, e *engine, rest []string) error {
 				if len(rest) > 0 {
