@@ -160,8 +160,10 @@ func (e *Engine) start(ctx context.Context, c Command, tool bool, born func(*Pro
 	}
 	defer e.running.Done()
 	if evicted != nil {
-		evicted.beginStop(-1, ReasonStopped, "ended to make room for another command")
-		evicted.log.forgotten()
+		if err := e.makeRoom(ctx, evicted); err != nil {
+			e.table.release(id)
+			return nil, err
+		}
 	}
 	if err := e.prepare(&plan, settings, c, tool); err != nil {
 		e.table.release(id)

@@ -271,9 +271,9 @@ func (p *Process) run() {
 	p.mu.Unlock()
 	p.log.settle()
 	now := time.Now()
-	p.engine.table.ended(p, now)
+	over := p.engine.table.ended(p, now)
 	deliver := p.engine.tell(p.engine.onExit, p)
-	if !p.entry.tool {
+	if over {
 		p.engine.settled(p, now)
 	}
 	close(p.done)

@@ -2,6 +2,7 @@ package unifiedexec
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -25,6 +26,8 @@ type entry struct {
 	restored bool
 	// delivered is set once a result told the end.
 	delivered bool
+	// evicted is set for one that had to make room. It counts no more, and once it ended it is kept like any other.
+	evicted bool
 	// used orders processes by their last use.
 	used uint64
 	// ended is when the record was written; zero while the process runs.
@@ -34,7 +37,7 @@ type entry struct {
 }
 
 // settledDown is whether nobody waits for the end any more: the entry is only history.
-func (e entry) settledDown() bool { return !e.ended.IsZero() && (e.delivered || !e.tool) }
+func (e entry) settledDown() bool { return !e.ended.IsZero() && (e.delivered || e.evicted || !e.tool) }
 
 // table finds processes by id and decides who has to go.
 type table struct {
@@ -66,7 +69,7 @@ func (t *table) crowded(l Limits) bool {
 	return len(t.active)+len(t.reserved) >= l.MaxProcesses
 }
 
-// reserve takes an id, and names a process that must end to make room for it. The caller
+// reserve takes an id, and names a process that must end before another starts in its place. The caller
 // calls starts.Done once the start is over.
 func (t *table) reserve(l Limits) (id int32, evicted *Process, err error) {
 	t.mu.Lock()
@@ -81,7 +84,8 @@ func (t *table) reserve(l Limits) (id int32, evicted *Process, err error) {
 		}
 	}
 	if evicted != nil {
-		t.forgetLocked(evicted)
+		evicted.entry.evicted = true
+		delete(t.active, evicted)
 	}
 	for {
 		id = firstID + rand.Int32N(lastID-firstID+1) //nolint:gosec // an id is a name, not a secret
@@ -195,8 +199,27 @@ func lastOf(procs []*Process, from int, which func(*Process) bool) int {
 	return -1
 }
 
-// ended notes the time of the record.
-func (t *table) ended(p *Process, now time.Time) {
+// makeRoom ends a process that has to go and waits for that, so that no more run than may. One that no kill ends is not
+// waited for.
+func (e *Engine) makeRoom(ctx context.Context, p *Process) error {
+	if _, ended := p.Exit(); ended {
+		e.settled(p, time.Now())
+		return nil
+	}
+	p.beginStop(-1, ReasonStopped, "ended to make room for another command")
+	timer := time.NewTimer(e.stopGrace + killPatience)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+	case <-timer.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// ended notes the time of the record, and tells whether it is all that anybody waits for.
+func (t *table) ended(p *Process, now time.Time) (over bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p.entry.ended = now
@@ -204,6 +227,7 @@ func (t *table) ended(p *Process, now time.Time) {
 		delete(t.procs, p.id)
 	}
 	t.settleLocked(p)
+	return p.entry.settledDown()
 }
 
 // delivered notes that a result told the end.

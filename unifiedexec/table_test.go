@@ -3,6 +3,7 @@ package unifiedexec
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -65,28 +66,79 @@ func TestPrune(t *testing.T) {
 	}
 }
 
+// What has to make room is gone before another command starts in its place, and is then like any other that ended: its
+// record and its output are there, and its end is told once.
 func TestTableMakesRoom(t *testing.T) {
-	e := newEngine(t, Config{StopGrace: 200 * time.Millisecond, Settings: Settings{Limits: Limits{MaxProcesses: 4, ProtectedProcesses: 2}}})
-	var ids []int32
-	for range 4 {
-		ids = append(ids, exec(t, e, Command{Script: "sleep 300"}, 250).ProcessID)
+	e := newEngine(t, Config{StopGrace: time.Second, Settings: Settings{Limits: Limits{MaxProcesses: 4, ProtectedProcesses: 2}}})
+	counts := func() (running, ended int) {
+		for _, info := range e.List() {
+			if info.State == StateRunning {
+				running++
+			} else {
+				ended++
+			}
+		}
+		return running, ended
 	}
-	oldest, err := e.Process(ids[0])
-	if err != nil {
+	var procs []*Process
+	for i, script := range []string{"exec sleep 300", "trap '' TERM; while :; do sleep 0.1; done", "exec sleep 300", "exec sleep 300"} {
+		procs = append(procs, launchTool(t, e, Command{Script: fmt.Sprintf("echo up %d; %s", i, script)}, "up"))
+	}
+	for i, p := range procs[:2] {
+		exec(t, e, Command{Script: "sleep 300"}, 250)
+		if running, ended := counts(); running != 4 || ended != i+1 {
+			t.Errorf("%d run and %d ended, want 4 and %d", running, ended, i+1)
+		}
+		if rec := waitExit(t, p); rec.Reason != ReasonStopped || rec.Message != "ended to make room for another command" {
+			t.Errorf("record %+v", rec)
+		}
+		want := fmt.Sprintf("up %d\n", i)
+		if got := readAll(t, p, ReaderOptions{}, 0); got != want {
+			t.Errorf("output %q, want %q", got, want)
+		}
+		r := writeStdin(t, e, p.ID(), "", 5000)
+		if r.Exit == nil || r.Exit.Reason != ReasonStopped || r.ProcessID != 0 {
+			t.Errorf("the evicted one answered %+v", r)
+		}
+		if _, err := e.WriteStdin(testContext(t), WriteStdinRequest{ProcessID: p.ID()}); !errors.Is(err, ErrUnknownProcess) {
+			t.Errorf("its end was told twice: %v", err)
+		}
+	}
+}
+
+// One that ended and was told nobody goes first. It has ended, so what it left running stays.
+func TestTableMakesRoomByAnEndedOne(t *testing.T) {
+	e := newEngine(t, Config{Settings: Settings{Limits: Limits{MaxProcesses: 2, ProtectedProcesses: 1}}})
+	p := launchTool(t, e, Command{Script: "echo up; sleep NAP & read -r x; echo bye", Stdin: StdinOpen}, "up")
+	if err := p.CloseStdin(); err != nil {
 		t.Fatal(err)
 	}
-	fifth := exec(t, e, Command{Script: "sleep 300"}, 250)
-	if rec := waitExit(t, oldest); rec.Reason != ReasonStopped || rec.Message == "" {
-		t.Errorf("record %+v", rec)
+	waitExit(t, p)
+	for range 2 {
+		exec(t, e, Command{Script: "sleep 300"}, 250)
 	}
-	if _, err := e.WriteStdin(testContext(t), WriteStdinRequest{ProcessID: ids[0]}); !errors.Is(err, ErrUnknownProcess) {
-		t.Errorf("the evicted one: %v", err)
+	if n := len(running(t, "sleep NAP")); n != 1 {
+		t.Errorf("%d of what it left run, want 1", n)
 	}
-	if _, err := e.Process(fifth.ProcessID); err != nil {
-		t.Error(err)
+	if r := writeStdin(t, e, p.ID(), "", 5000); r.Exit == nil || r.Exit.Reason != ReasonExited || !strings.HasSuffix(r.Output, "bye\n") {
+		t.Errorf("its end is %+v", r)
 	}
-	if n := len(e.List()); n != 4 {
-		t.Errorf("%d processes", n)
+}
+
+// What made room is kept for the time and the count of others, though nobody was told its end.
+func TestEvictedProcessesAreForgotten(t *testing.T) {
+	e := newEngine(t, Config{StopGrace: 200 * time.Millisecond, Settings: Settings{Limits: Limits{MaxProcesses: 2, ProtectedProcesses: 1, EndedTime: time.Second}}})
+	p := launchTool(t, e, Command{Script: "echo up; exec sleep 300"}, "up")
+	for range 2 {
+		exec(t, e, Command{Script: "sleep 300"}, 250)
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		if _, err := e.Process(p.ID()); err != nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it is kept for ever")
+		}
 	}
 }
 
@@ -140,6 +192,7 @@ func TestTableKnowsWhoCounts(t *testing.T) {
 			defer table.mu.Unlock()
 			table.forgetLocked(p)
 		}}, false},
+		"Evicted": {"it had to make room", entry{tool: true, evicted: true}, []func(*Process){ended}, false},
 		"EndsLater": {"it had to go and ends later", entry{tool: true}, []func(*Process){func(p *Process) {
 			table.mu.Lock()
 			defer table.mu.Unlock()
