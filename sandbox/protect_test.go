@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -67,6 +68,7 @@ func bare(anyThread bool) {
 		fmt.Println("compiling:", err)
 		return
 	}
+	defer awaitLastThread()
 	defer launcher.Close()
 	if launcher.threads.none != anyThread {
 		fmt.Printf("starts from any thread: %v, want %v\n", launcher.threads.none, anyThread)
@@ -90,6 +92,16 @@ func bare(anyThread bool) {
 	for _, line := range []string{"NoNewPrivs:\t1\n", "CapEff:\t0000000000000000\n", "CapPrm:\t0000000000000000\n"} {
 		if !strings.Contains(string(status), line) {
 			fmt.Printf("a bare command (from any thread: %v) lacks %q\n", anyThread, line)
+		}
+	}
+}
+
+// awaitLastThread waits for the end of the thread that a start took. What every thread is told next would be refused to it alone.
+func awaitLastThread() {
+	for end := time.Now().Add(deadline); len(slices.Compact(slices.Sorted(slices.Values(threadStatus("CapPrm:"))))) > 1; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			fmt.Println("the thread of a start does not end")
+			return
 		}
 	}
 }

@@ -181,15 +181,17 @@ func TestStartsWaitForTheThreadThatComes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var threads threads
 			var confined atomic.Int64
-			come := make(chan struct{})
+			comes, come := make(chan struct{}), make(chan struct{})
 			confine := func(bool) (int, error) {
 				if confined.Add(1) == 1 {
+					close(comes)
 					<-come
 					return -1, c.comes
 				}
 				return -1, nil
 			}
 			threads.prepare(false, confine)
+			<-comes
 			ends := make(chan started, 2)
 			for range cap(ends) {
 				go func() {

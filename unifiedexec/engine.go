@@ -195,17 +195,16 @@ func (e *Engine) launchAs(id int32, plan plan, as entry, born func(*Process)) (*
 	if born != nil {
 		born(p)
 	}
-	inserted := e.table.insert(p)
+	closed := e.table.insert(p)
 	p.written = e.journalStart(p)
 	if e.tell(e.onStart, p) {
 		e.running.Go(e.events.deliver)
 	}
 	p.begin(plan)
-	if !inserted {
+	if closed {
+		// What it did until now is done, so it ends on record like those that ran before.
 		p.log.release()
-		p.beginStop(0, ReasonEngineStopped, "")
-		e.keepState(p, false)
-		return nil, ErrClosed
+		p.beginStop(0, ReasonEngineStopped, engineStopped)
 	}
 	return p, nil
 }
@@ -303,6 +302,9 @@ func (e *Engine) Close(ctx context.Context) error {
 	}
 }
 
+// engineStopped is the message of what Close ends.
+const engineStopped = "the engine stopped"
+
 // shutDown ends in a bounded time: a process that no kill ends is abandoned.
 func (e *Engine) shutDown() {
 	defer close(e.closed)
@@ -314,7 +316,7 @@ func (e *Engine) shutDown() {
 	for _, p := range procs {
 		p.log.release()
 	}
-	for _, s := range e.stopAll(-1, ReasonEngineStopped, "the engine stopped") {
+	for _, s := range e.stopAll(-1, ReasonEngineStopped, engineStopped) {
 		<-s.run.done
 	}
 	if engines.Add(-1) == 0 {

@@ -7,6 +7,7 @@ import (
 	osexec "os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -60,6 +61,53 @@ func TestCloseEndsEverything(t *testing.T) {
 	defer mu.Unlock()
 	if got := strings.Join(events, "\n"); len(events) != 6 || strings.Count(got, "EngineStopped") != 2 || strings.Count(got, "exit ") < 3 {
 		t.Errorf("events:\n%s", got)
+	}
+}
+
+// A command that was started in the moment of the end has done something, so that its end is told like the others'.
+func TestStartWhileClosing(t *testing.T) {
+	launched, closing := make(chan struct{}), make(chan struct{})
+	e, err := New(Config{Settings: Settings{Start: func(argv0 string, argv []string, attr *syscall.ProcAttr) (int, error) {
+		pid, err := syscall.ForkExec(argv0, argv, attr)
+		close(launched)
+		<-closing
+		return pid, err
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := make(chan Result, 1)
+	go func() {
+		defer close(results)
+		result, err := e.ExecCommand(testContext(t), ExecCommandRequest{Command: Command{Argv: []string{"sleep", nap}}})
+		if err != nil {
+			t.Errorf("the command that was started: %v", err)
+			return
+		}
+		results <- result
+	}()
+	<-launched
+	closed := make(chan error, 1)
+	go func() { closed <- e.Close(testContext(t)) }()
+	isClosed := func() bool {
+		e.table.mu.Lock()
+		defer e.table.mu.Unlock()
+		return e.table.closed
+	}
+	for ctx := testContext(t); !isClosed(); time.Sleep(time.Millisecond) {
+		if ctx.Err() != nil {
+			t.Fatal("the engine does not close")
+		}
+	}
+	close(closing)
+	if r := <-results; r.Exit == nil || r.Exit.Reason != ReasonEngineStopped || r.Exit.Message != engineStopped {
+		t.Errorf("the record is %+v", r.Exit)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if left := running(t, "sleep NAP"); len(left) > 0 {
+		t.Errorf("%v still run", left)
 	}
 }
 

@@ -9,8 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killPatience bounds how long killed processes may take to go away; one that sleeps in the kernel can take for ever.
-const killPatience = 5 * time.Second
+const (
+	// killPatience bounds how long killed processes may take to go away; one that sleeps in the kernel can take for ever.
+	killPatience = 5 * time.Second
+	// killTime bounds how long new ones are killed that those before had made. Where a machine is short of processors, to look
+	// at a hundred processes takes seconds.
+	killTime = 2 * time.Minute
+)
 
 // stopping is one run of the ladder: ask, wait the grace time, kill.
 type stopping struct {
@@ -114,10 +119,16 @@ func (p *Process) climb(run *stopping, ask bool) {
 		}
 		ask = awaitAll(members, run.await)
 	}
-	last := time.Now().Add(killPatience)
-	for again := false; time.Now().Before(last); again = true {
+	p.kill()
+}
+
+// kill kills everybody, also those who appear meanwhile.
+func (p *Process) kill() {
+	killed := make(map[procEntryKey]bool)
+	var last time.Time
+	for end := time.Now().Add(killTime); time.Now().Before(end); {
 		members := p.hold()
-		if again || len(members) > crowd {
+		if len(killed) > 0 || len(members) > crowd {
 			for _, m := range members {
 				m.release()
 			}
@@ -127,10 +138,17 @@ func (p *Process) climb(run *stopping, ask bool) {
 		if len(members) == 0 {
 			return
 		}
+		fresh := false
 		for _, m := range members {
+			key := m.entry.key()
+			fresh = fresh || !killed[key]
+			killed[key] = true
 			_ = m.signal(unix.SIGKILL) // Whoever may not be signalled is still there in the next round.
 		}
-		if !awaitAll(members, func(m member) bool { return awaitPidfd(m.pidfd, last) }) {
+		if fresh {
+			last = time.Now().Add(killPatience)
+		}
+		if !awaitAll(members, func(m member) bool { return awaitPidfd(m.pidfd, last) }) && !fresh {
 			return
 		}
 	}

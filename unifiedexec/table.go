@@ -103,16 +103,13 @@ func (t *table) release(id int32) {
 	delete(t.reserved, id)
 }
 
-// insert fails only when the table closed meanwhile.
-func (t *table) insert(p *Process) bool {
+// insert tells whether the table closed meanwhile, so that nobody else ends the process.
+func (t *table) insert(p *Process) (closed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.reserved, p.id)
-	if t.closed {
-		return false
-	}
 	t.addLocked(p)
-	return true
+	return t.closed
 }
 
 func (t *table) addLocked(p *Process) {
