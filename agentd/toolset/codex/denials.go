@@ -2,9 +2,7 @@ package codex
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
-	"unicode"
 
 	"execsession.dev/agentd/wire"
 )
@@ -43,7 +41,7 @@ func Denials(denials []*wire.Denial) []Denial {
 //	socket family=AF_INET type=SOCK_STREAM protocol=TCP, 3 times, by /usr/bin/curl (EACCES, rule socket)
 func DenialText(d *wire.Denial) string {
 	if d.GetMixed() {
-		return fmt.Sprintf("%s of further kinds (%s, rule %s)", times(d.GetCount(), "call"), d.GetErrno(), d.GetRule())
+		return Escape(fmt.Sprintf("%s of further kinds (%s, rule %s)", times(d.GetCount(), "call"), d.GetErrno(), d.GetRule()))
 	}
 	var b strings.Builder
 	b.WriteString(d.GetSyscall())
@@ -51,7 +49,7 @@ func DenialText(d *wire.Denial) string {
 		b.WriteString(" " + d.GetArguments())
 	}
 	if d.GetAddress() != "" {
-		b.WriteString(" to " + d.GetAddress())
+		b.WriteString(" to " + oneWord(d.GetAddress()))
 	}
 	if d.GetCount() > 1 {
 		b.WriteString(", " + times(d.GetCount(), "time"))
@@ -60,7 +58,7 @@ func DenialText(d *wire.Denial) string {
 		b.WriteString(", by " + oneWord(d.GetProgram()))
 	}
 	fmt.Fprintf(&b, " (%s, rule %s)", d.GetErrno(), d.GetRule())
-	return b.String()
+	return Escape(b.String())
 }
 
 func times(n uint64, what string) string {
@@ -68,12 +66,4 @@ func times(n uint64, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// oneWord keeps a name that a command chose from looking like lines of ours.
-func oneWord(name string) string {
-	if strings.IndexFunc(name, func(r rune) bool { return !unicode.IsPrint(r) || r == ' ' }) < 0 {
-		return name
-	}
-	return strconv.Quote(name)
 }

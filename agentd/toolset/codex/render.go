@@ -120,7 +120,7 @@ func RenderBufferedText(r *wire.RunResponse) string {
 	}
 	b.WriteString("Output:\n")
 	if timedOut(r) {
-		fmt.Fprintf(&b, "command timed out: %s\n", r.GetExit().GetMessage())
+		fmt.Fprintf(&b, "command timed out: %s\n", Escape(r.GetExit().GetMessage()))
 	}
 	b.WriteString(strings.ToValidUTF8(string(r.GetAggregate()), "\uFFFD"))
 	return b.String()
@@ -131,7 +131,7 @@ func RenderBufferedText(r *wire.RunResponse) string {
 // simply exit and what the sandbox refused it come before "Output:", because everything after it is the command's.
 func RenderText(r *wire.ToolResult) string {
 	var b strings.Builder
-	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line := func(format string, args ...any) { b.WriteString(Escape(fmt.Sprintf(format, args...)) + "\n") }
 	if r.GetChunkId() != "" {
 		line("Chunk ID: %s", r.GetChunkId())
 	}
@@ -147,7 +147,7 @@ func RenderText(r *wire.ToolResult) string {
 		line("Notice: %s", endText(reason.text, r.GetExit()))
 	}
 	for _, notice := range r.GetNotices() {
-		line("Notice: %s", strings.ReplaceAll(notice, "\n", " "))
+		line("Notice: %s", notice)
 	}
 	for _, denial := range r.GetDenials() {
 		line("Sandbox refused: %s", DenialText(denial))
@@ -166,7 +166,7 @@ func endText(text string, record *wire.ExitRecord) string {
 		text += " (" + record.GetSignal() + ")"
 	}
 	if record.GetMessage() != "" {
-		text += ": " + strings.ReplaceAll(record.GetMessage(), "\n", " ")
+		text += ": " + record.GetMessage()
 	}
-	return text
+	return Escape(text)
 }

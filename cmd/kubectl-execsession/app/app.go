@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"execsession.dev/agentd/client"
+	"execsession.dev/agentd/toolset/codex"
 	"execsession.dev/agentd/wire"
 )
 
@@ -67,7 +68,7 @@ func Main(arguments []string, version string, stdio Stdio) int {
 }
 
 func oneLine(err error) string {
-	return strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), "\n", "; ")), " ")
+	return codex.Escape(strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), "\n", "; ")), " "))
 }
 
 // plugin is what every command shares.

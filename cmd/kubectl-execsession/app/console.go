@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"execsession.dev/agentd/client"
+	"execsession.dev/agentd/toolset/codex"
 	"execsession.dev/agentd/wire"
 )
 
@@ -172,7 +173,7 @@ func (c *console) say(format string, args ...any) {
 	if c.isRaw() {
 		end = "\r\n"
 	}
-	fmt.Fprintf(c.Err, format+end, args...)
+	fmt.Fprint(c.Err, codex.Escape(fmt.Sprintf(format, args...))+end)
 }
 
 func (c *console) streams(e *engine) client.Streams {

@@ -10,4 +10,8 @@
 // the plugin or of the call, told in one line; every command uses it. A command may itself
 // exit with 254 or 255; then nothing is written to standard error by the plugin. A code
 // from the transport is never passed on.
+//
+// What is written for people is text: whatever a command chose of it, its own text among it, is shown with everything
+// that does not print spelt out, so that no command steers the terminal of who looks at it. Only a command's
+// output is passed on as it is.
 package app

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"execsession.dev/agentd/toolset/codex"
 	"execsession.dev/agentd/wire"
 )
 
@@ -176,6 +177,9 @@ func printAnswer(to io.Writer, answer *wire.ExplainResponse) error {
 	}
 	for _, line := range answer.GetNotEnforced() {
 		lines = append(lines, "not enforced here: "+line)
+	}
+	for i, line := range lines {
+		lines[i] = codex.Escape(line)
 	}
 	_, err := fmt.Fprintln(to, strings.Join(lines, "\n"))
 	return err

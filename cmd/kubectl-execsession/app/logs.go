@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execsession.dev/agentd/client"
+	"execsession.dev/agentd/toolset/codex"
 	"execsession.dev/agentd/wire"
 )
 
@@ -75,7 +76,9 @@ func (p *plugin) logs(ctx context.Context, f *logsFlags, e *engine, process int3
 			at.offset = to
 			fmt.Fprintf(p.Err, "warning: %d bytes of the output (from byte %d) are lost: they were no longer kept\n", to-from, from)
 		},
-		OnBreak:  func(err error) { fmt.Fprintf(p.Err, "warning: %s: %v; trying again\n", e.name, err) },
+		OnBreak: func(err error) {
+			fmt.Fprintln(p.Err, codex.Escape(fmt.Sprintf("warning: %s: %v; trying again", e.name, err)))
+		},
 		OnResume: func() { fmt.Fprintln(p.Err, "connected again") },
 	})
 	switch {

@@ -162,9 +162,9 @@ func printProcesses(to io.Writer, processes []*wire.Process, wide bool, now time
 		line := lineOf(process)
 		cells := []any{line.ID, statusOf(line), now.Sub(line.StartTime).Round(time.Second), yesNo(line.TTY), line.OutputBytes, line.Denied}
 		if wide {
-			cells = append(cells, line.DroppedBytes, line.PID, line.Descendants, line.Workdir)
+			cells = append(cells, line.DroppedBytes, line.PID, line.Descendants, codex.Quote(line.Workdir))
 		}
-		command := strings.Join(strings.Fields(line.Command), " ")
+		command := codex.Quote(strings.Join(strings.Fields(line.Command), " "))
 		if !wide {
 			command = cutRunes(command, 60)
 		}
@@ -183,7 +183,7 @@ func statusOf(line processLine) string {
 	case line.Reason == "Exited" || line.Reason == "":
 		return fmt.Sprintf("Exited(%d)", *line.ExitCode)
 	case line.Signal != "":
-		return fmt.Sprintf("%s(%s)", line.Reason, line.Signal)
+		return fmt.Sprintf("%s(%s)", line.Reason, codex.Quote(line.Signal))
 	}
 	return fmt.Sprintf("%s(%d)", line.Reason, *line.ExitCode)
 }

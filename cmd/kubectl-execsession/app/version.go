@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"execsession.dev/agentd/toolset/codex"
 )
 
 func (p *plugin) newVersion() *cobra.Command {
@@ -25,7 +27,7 @@ func (p *plugin) newVersion() *cobra.Command {
 				if err != nil {
 					return e.explain(err, 0)
 				}
-				_, err = fmt.Fprintln(p.Out, "agentd", status.GetVersion())
+				_, err = fmt.Fprintln(p.Out, "agentd", codex.Escape(status.GetVersion()))
 				return err
 			})
 		},
