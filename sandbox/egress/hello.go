@@ -14,9 +14,20 @@ const (
 	// maxHello bounds a TLS client's first message; with keys that resist quantum computers it has about 2 KiB.
 	maxHello = 32 << 10
 
-	recordHandshake = 22
-	messageHello    = 1
-	helloPrefix     = 6 // bytes: the record's type, version and length, the message's type
+	// A record of TLS has a type, a version of two bytes and a length of two. The first record that a server
+	// goes on after may have any of these types; what it holds begins with firstByte: a hello, a warning, a
+	// change of ciphers and a heartbeat's request alike.
+	firstRecord     = 20
+	lastRecord      = 24
+	recordHeartbeat = 24 // the kind that goes on after an answer, too
+	firstByte       = 1
+	recordHeader    = 5
+	maxMajor        = 0x0f // of the versions that servers take from a client that has none yet
+	maxRecordUpper  = 0x48 // the upper byte of the longest length: 16 KiB and what encryption may add
+
+	// The hello of SSL 2, with which some clients offer TLS: a length with the upper bit set, the message's type, the version.
+	oldHello      = 0x80
+	oldHelloMajor = 3
 )
 
 // accessDenied is the TLS alert that a server sends to a client that it does not want.
@@ -57,23 +68,62 @@ func (c *client) checkHello(ctx context.Context, source io.Reader, down *endpoin
 	return nil, errCutOff
 }
 
-// beginsTLS reads as far as it takes to tell whether a stream begins with a TLS client's first message. It
-// stops at the first byte that is none, because the server of another protocol may wait for just that.
+// beginsTLS reads as far as it takes to tell whether a stream begins with TLS as the most tolerant of the servers reads it:
+// some go on after an empty record, a warning or an odd version. It stops at the first byte that rules that
+// out, because the server of another protocol may wait for just that.
 func beginsTLS(r io.Reader) (bool, error) {
-	var prefix [helloPrefix]byte
-	for i := range prefix {
-		if _, err := io.ReadFull(r, prefix[i:i+1]); err != nil {
+	var seen []byte
+	for {
+		var next [1]byte
+		if _, err := io.ReadFull(r, next[:]); err != nil {
 			if errors.Is(err, io.EOF) {
 				return false, nil
 			}
 			return false, err
 		}
-		switch {
-		case i == 0 && prefix[0] != recordHandshake, i == 1 && prefix[1] != 3, i == 5 && prefix[5] != messageHello:
-			return false, nil
+		seen = append(seen, next[0])
+		look := looksLikeRecord
+		if seen[0] >= oldHello {
+			look = looksLikeOldHello
+		}
+		if isTLS, decided := look(seen); decided {
+			return isTLS, nil
 		}
 	}
-	return true, nil
+}
+
+// looksLikeRecord judges the newest of the bytes that a stream begins with. Text never comes past the first; a
+// binary protocol that begins with a length may come further.
+func looksLikeRecord(seen []byte) (isTLS, decided bool) {
+	newest := seen[len(seen)-1]
+	switch len(seen) {
+	case 1:
+		return false, newest < firstRecord || newest > lastRecord
+	case 2:
+		return false, newest > maxMajor
+	case 3:
+		return false, false // the minor version, of which no server makes anything
+	case 4:
+		return false, newest > maxRecordUpper
+	case recordHeader:
+		empty := seen[3] == 0 && newest == 0
+		return empty, empty
+	default:
+		return newest == firstByte || seen[0] == recordHeartbeat, true
+	}
+}
+
+// looksLikeOldHello does the same for the hello of SSL 2. It has no name that could be read, so it is never passed on.
+func looksLikeOldHello(seen []byte) (isTLS, decided bool) {
+	newest := seen[len(seen)-1]
+	switch len(seen) {
+	case 1, 2: // the length
+		return false, false
+	case 3:
+		return false, newest != firstByte
+	default:
+		return newest >= oldHelloMajor, true
+	}
 }
 
 // errNoHello means that bytes that begin like a TLS client's first message are none that can be read. A server

@@ -68,8 +68,23 @@ func TestServerName(t *testing.T) {
 		"broken hello":           {reason: "a server may read what the proxy cannot", sent: append([]byte{22, 3, 1, 0, 8, 1, 0, 0, 4}, "junk"...), want: ReasonServerName},
 		"huge hello":             {reason: "bounded", sent: split(append([]byte{22, 3, 1, 0, 0, 1, 1, 0, 0}, make([]byte, 60000)...), 16384), want: ReasonServerName},
 		"half a hello":           {reason: "could be completed by nobody", sent: other[:100], want: ReasonServerName},
+		"after an empty record":  {reason: "OpenSSL reads on", sent: append([]byte{22, 3, 1, 0, 0}, other...), want: ReasonServerName},
+		"after empty data":       {reason: "OpenSSL reads on", sent: append([]byte{23, 3, 1, 0, 0}, other...), want: ReasonServerName},
+		"after a warning":        {reason: "servers read on", sent: append([]byte{21, 3, 1, 0, 2, 1, 90}, other...), want: ReasonServerName},
+		"after half a warning":   {reason: "OpenSSL put them together once", sent: append([]byte{21, 3, 1, 0, 1, 1, 21, 3, 1, 0, 1, 90}, other...), want: ReasonServerName},
+		"after an odd warning":   {reason: "Go looks at its version later", sent: append([]byte{21, 9, 9, 0, 2, 1, 90}, other...), want: ReasonServerName},
+		"after new ciphers":      {reason: "TLS 1.3 passes over them", sent: append([]byte{20, 3, 3, 0, 1, 1}, other...), want: ReasonServerName},
+		"after a heartbeat":      {reason: "OpenSSL answered it once", sent: append([]byte{24, 3, 1, 0, 3, 2, 0, 0}, other...), want: ReasonServerName},
+		"same name, a warning":   {reason: "what can be read is read", sent: append([]byte{21, 3, 1, 0, 2, 1, 90}, same...)},
+		"old major version":      {reason: "GnuTLS takes it", sent: append([]byte{22, 2, 0}, other[3:]...), want: ReasonServerName},
+		"later major version":    {reason: "Go takes it", sent: append([]byte{22, 15, 255}, other[3:]...), want: ReasonServerName},
+		"hello of SSL 2":         {reason: "it offers TLS and has no name", sent: append([]byte{0x80, 46, 1, 3, 1, 0, 3, 0, 0, 0, 32, 0, 0, 47}, make([]byte, 32)...), want: ReasonServerName},
+		"length, little endian":  {reason: "a database's message of 790 bytes", sent: []byte{0x16, 3, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0xdd, 7, 0, 0}},
+		"length, big endian":     {reason: "a query of 5 KiB in the DNS over TCP", sent: []byte{0x16, 0, 0x12, 0x34, 1, 0, 0, 1}},
+		"upper bit":              {reason: "a cache's binary protocol", sent: []byte{0x80, 1, 0, 3, 8, 0, 0, 0}},
+		"a word in UTF-8":        {reason: "begins above ASCII", sent: []byte("\u00fcber\r\n")},
 		"not TLS":                {reason: "any protocol", sent: []byte("EHLO web.example\r\n")},
-		"nearly TLS":             {reason: "the second byte tells", sent: []byte{22, 4, 0, 0, 0, 1}},
+		"nearly TLS":             {reason: "the second byte tells", sent: []byte{22, 16, 0, 0, 0, 1}},
 		"another TLS message":    {reason: "no hello", sent: []byte{22, 3, 1, 0, 4, 2, 0, 0, 0}},
 		"one byte":               {reason: "ends before it can be told", sent: []byte{22}},
 		"nothing":                {reason: "the client has nothing to say", sent: nil},
@@ -114,6 +129,26 @@ func TestServerNameWithARealClient(t *testing.T) {
 	var alert tls.AlertError
 	if !errors.As(err, &alert) && (err == nil || !strings.Contains(err.Error(), "access denied")) {
 		t.Errorf("handshake: %v, want an alert", err)
+	}
+}
+
+// TestNoByteIsWaitedFor passes on each first message of another protocol at once, whose server says the next word.
+func TestNoByteIsWaitedFor(t *testing.T) {
+	for _, message := range []string{"\x00", "Q", "\r\n", "\x13", "\x19", "\x14\x10", "\x16\x03\x00\x49", "\x16\x03\x00\x00\x07\x00", "\x80\x01\x00", "\xff\xff\x01\x02"} {
+		t.Run(fmt.Sprintf("%x", message), func(t *testing.T) {
+			w := newWorld(t, Policy{AllowedDomains: []string{"web.example"}}, Limits{})
+			w.serveRaw(9000, func(conn *net.TCPConn) {
+				got := make([]byte, len(message))
+				if _, err := io.ReadFull(conn, got); err == nil {
+					conn.Write(got)
+				}
+			})
+			conn, reader := w.tunnel("web.example:9000")
+			io.WriteString(conn, message)
+			if got, err := io.ReadAll(reader); string(got) != message {
+				t.Errorf("got %q, %v", got, err)
+			}
+		})
 	}
 }
 
