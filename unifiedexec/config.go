@@ -110,7 +110,9 @@ type ShellSettings struct {
 	// Path is the shell's program; empty means the passwd entry's shell, bash, zsh or /bin/sh, whichever is there first.
 	Path  string
 	Login Login
-	// Persistence is for scripts of ExecCommand and ExecOneShot that bash runs; the others neither take nor leave anything.
+	// Persistence is for scripts of ExecCommand and ExecOneShot that bash runs; the others neither take nor leave anything. A
+	// shell leaves its state at descriptors 28 and 29, which its programs inherit, in its exit trap. A script that needs
+	// any of these itself leaves nothing, and the result has a notice.
 	Persistence Persistence
 	// Snapshot keeps in memory what a login bash's start-up files do, so that a login costs what a plain shell
 	// costs. A script then runs in a shell that is no login shell but has what one would have.

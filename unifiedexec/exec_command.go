@@ -31,7 +31,7 @@ func (e *Engine) ExecCommand(ctx context.Context, r ExecCommandRequest) (Result,
 		return Result{}, err
 	}
 	defer p.leave()
-	defer e.keepState(p, false)
+	defer e.keepState(p, nil)
 	return call.collect(ctx, wait, p, nil)
 }
 
@@ -266,7 +266,9 @@ func (c call) take(p *Process, began time.Time) Result {
 	result.Output, result.OriginalTokenCount = render(out, c.maxTokens)
 	result.WallTime = time.Since(began)
 	if ended {
-		c.engine.keepState(p, true)
+		if notice := c.engine.keepState(p, &rec); notice != "" {
+			result.Notices = append(result.Notices, notice)
+		}
 		c.engine.told(p)
 	}
 	return result

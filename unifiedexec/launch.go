@@ -152,13 +152,15 @@ func (s *stdio) openScript(number int, script string) error {
 	return nil
 }
 
-// openReport gives the shell a descriptor of the file that the engine reads later.
+// openReport gives the shell two descriptors of the file that the engine reads later.
 func (s *stdio) openReport(r *report) error {
-	end, err := duplicate(r.file)
-	if err != nil {
-		return &StartError{Op: "memfd", Errno: errnoOf(err)}
+	for _, number := range []int{reportFD, witnessFD} {
+		end, err := duplicate(r.file)
+		if err != nil {
+			return &StartError{Op: "memfd", Errno: errnoOf(err)}
+		}
+		s.place(number, end)
 	}
-	s.place(reportFD, end)
 	return nil
 }
 

@@ -81,9 +81,24 @@ func (p *plan) finish() {
 	}
 	p.argv, p.script = p.shell.argv(p.display, p.login)
 	if p.preamble != "" {
-		p.argv, p.env = p.shell.withPreamble(p.argv, p.env, p.login)
-		p.preamble = closing(preambleFD) + "; unset BASH_ENV\n" + p.preamble + ":\n"
+		p.lead()
 	}
+}
+
+// lead lets a shell run what waits at preambleFD before its script, out of sight.
+func (p *plan) lead() {
+	first := closing(preambleFD) + "\n"
+	between := "\n" // What the preamble says of aliases and options holds from the next line on.
+	if p.script != "" {
+		between = "; "
+	}
+	if p.shell.readByBash(p.env, p.login) {
+		p.env = setVariable(slices.Clone(p.env), "BASH_ENV", descriptorFile(preambleFD))
+		first += "unset BASH_ENV\n"
+	} else {
+		p.argv[2] = sourcing + between + p.argv[2]
+	}
+	p.preamble = first + p.preamble
 }
 
 func (s *settings) login(request *bool) (bool, error) {

@@ -252,20 +252,6 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-func TestLargeScript(t *testing.T) {
-	script := "x='" + strings.Repeat("a", 200<<10) + "'\necho ${#x} ${0##*/}; test -e /proc/self/fd/3 && echo leaked; read line && echo $line"
-	for _, shell := range []string{"bash", "sh"} {
-		for _, login := range []bool{false, true} {
-			e := newEngine(t, Config{Settings: Settings{Shell: ShellSettings{Login: LoginAllowed}}})
-			p := start(t, e, Command{Script: script, Shell: shell, Login: &login, Stdin: StdinData, StdinData: []byte("fed\n")})
-			want := "204800 " + shell + "\nfed\n"
-			if got := readAll(t, p, ReaderOptions{}, 0); got != want {
-				t.Errorf("%s login=%v: output %q, want %q", shell, login, got, want)
-			}
-		}
-	}
-}
-
 // Nothing blocks a thread: not the wait, not the reading, on pipes or terminals.
 func TestNoThreadPerProcess(t *testing.T) {
 	e := newEngine(t, Config{})

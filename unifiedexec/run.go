@@ -41,7 +41,7 @@ func (e *Engine) ExecOneShot(ctx context.Context, c Command, maxOutputTokens *in
 		return Result{}, err
 	}
 	defer p.leave()
-	defer e.keepState(p, false)
+	defer e.keepState(p, nil)
 	began := time.Now()
 	if err := p.outlast(ctx, wait); err != nil {
 		e.told(p)

@@ -3,7 +3,6 @@ package unifiedexec
 import (
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -139,7 +138,7 @@ func (sh shell) argv(script string, login bool) (argv []string, waiting string) 
 		flag = "-lc"
 	}
 	switch {
-	case len(script)+len(sourcing)+1 <= largestArgument:
+	case len(script)+len(sourcing)+2 <= largestArgument:
 		return []string{sh.path, flag, script}, ""
 	case sh.kind == kindSh:
 		// Here a sourced script means what it does as an argument, also a return outside of any function.
@@ -149,18 +148,12 @@ func (sh shell) argv(script string, login bool) (argv []string, waiting string) 
 }
 
 // sourcing goes before a script whose shell reads a preamble.
-var sourcing = ". " + descriptorFile(preambleFD) + "\n"
+var sourcing = fmt.Sprintf("{ . %s; } 2>/dev/null || exit 126", descriptorFile(preambleFD))
 
-// withPreamble lets a shell run what waits at preambleFD before its script. A bash does so by itself when it is told by a variable,
-// so that the script is still all of its argument; one that reads start-up files, or that the session gives
-// such a variable, does not.
-func (sh shell) withPreamble(argv, env []string, login bool) (newArgv, newEnv []string) {
-	if sh.kind == kindBash && !login && !hasVariable(env, "BASH_ENV", "POSIXLY_CORRECT", "SHELLOPTS") {
-		return argv, setVariable(slices.Clone(env), "BASH_ENV", descriptorFile(preambleFD))
-	}
-	argv = slices.Clone(argv)
-	argv[2] = sourcing + argv[2]
-	return argv, env
+// readByBash is whether a shell runs, by itself, the file that a variable names. Then the script is still all of its argument. A
+// login bash does not, nor does one in its POSIX mode, and the session may have such a variable of its own.
+func (sh shell) readByBash(env []string, login bool) bool {
+	return sh.kind == kindBash && !login && !hasVariable(env, "BASH_ENV", "POSIXLY_CORRECT", "SHELLOPTS")
 }
 
 // quoteArgv writes arguments so that a shell would read them back.

@@ -29,16 +29,17 @@ const sections = 6
 // profile prints is taken for it.
 func newSeparator() string { return "execsession-" + rand.Text() }
 
-// reportScript makes a bash tell its state. It does not stop at errors, whatever the options are.
+// reportScript makes a bash tell its state, whatever functions and aliases there are. It does not stop at errors, whatever
+// the options are, and traces nothing once it has told them.
 func reportScript(separator string) string {
-	between := fmt.Sprintf(`printf '\n%%s\n' '%s'`, separator)
+	between := fmt.Sprintf(`\builtin printf '\n%%s\n' '%s'`, separator)
 	return strings.Join([]string{
-		between, `printf '%s' "$PWD"`,
-		between, `compgen -e || :`,
-		between, `shopt -p || :`,
-		between, `export -p`,
-		between, `declare -f; alias -p`,
-		between, `set +o`,
+		between, `\builtin set +o; \builtin set +x`,
+		between, `\builtin printf '%s' "${PWD-}"`,
+		between, `\builtin compgen -e || :`,
+		between, `\builtin shopt -p || :`,
+		between, `\builtin export -p`,
+		between, `\builtin declare -f; \builtin alias -p`,
 		between,
 	}, "; ")
 }
@@ -50,25 +51,29 @@ func parseShellState(report, separator string) (*shellState, bool) {
 	if len(parts) != sections+2 || parts[sections+1] != "" || len(report) > maxShellState {
 		return nil, false
 	}
-	posix, after := "", withoutLines(parts[6], "noexec", "onecmd", "privileged", "posix")
-	if strings.Contains(parts[6], "set -o posix\n") {
+	posix := "set +o posix\n"
+	if strings.Contains(parts[1], "set -o posix\n") {
 		posix = "set -o posix\n"
 	}
 	return &shellState{
-		dir:      parts[1],
-		exported: strings.Fields(parts[2]),
-		before:   withoutLines(parts[3], "login_shell", "restricted_shell"),
+		dir:      parts[2],
+		exported: strings.Fields(parts[3]),
+		before:   withoutLines(parts[4], "login_shell", "restricted_shell"),
 		// Multi-line values and bodies are the shell's own quoting, so these parts are passed on as they are.
-		variables: parts[4], definitions: parts[5], posix: posix, after: after,
+		variables: exportsOfShells.ReplaceAllString(parts[5], "export $1"), definitions: parts[6],
+		posix: posix, after: withoutLines(parts[1], "noexec", "onecmd", "privileged", "posix"),
 	}, true
 }
 
-// withoutLines drops the options that cannot, or must not, be set again.
+// exportsOfShells are the exports of variables that every bash has for itself and lets nobody set.
+var exportsOfShells = regexp.MustCompile(`(?m)^declare -\w*r\w* (SHELLOPTS|BASHOPTS|BASH_VERSINFO|UID|EUID|PPID)=.*$`)
+
+// withoutLines drops the options that cannot, or must not, be set again, and lines that set none: traces of the report itself.
 func withoutLines(text string, options ...string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
-		if len(fields) > 0 && !slices.Contains(options, fields[len(fields)-1]) {
+		if len(fields) == 3 && (fields[0] == "set" || fields[0] == "shopt") && !slices.Contains(options, fields[2]) {
 			kept.WriteString(strings.TrimSuffix(line, "\n") + "\n")
 		}
 	}
@@ -81,7 +86,7 @@ var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 // to hold above the state is settled after it.
 func (s *shellState) restore(env []string, settled, dir string) string {
 	var b strings.Builder
-	b.WriteString(s.before + s.variables + "\n")
+	b.WriteString(s.variables + "\n")
 	fmt.Fprintf(&b, "export PWD=%s\n", quote(dir))
 	for _, entry := range env {
 		name, _, _ := strings.Cut(entry, "=")
@@ -89,6 +94,7 @@ func (s *shellState) restore(env []string, settled, dir string) string {
 			fmt.Fprintf(&b, "unset %s\n", name)
 		}
 	}
-	b.WriteString(s.definitions + "\n" + s.posix + settled + s.after)
-	return b.String()
+	// What is defined is read line by line, because the options before it and aliases change how it is read. The options of the
+	// script come last: nothing of the engine's is then traced, and no error ends the shell.
+	return s.before + quietly(b.String()) + s.definitions + "\n" + quietly(s.posix+settled+s.after)
 }

@@ -3,6 +3,7 @@ package unifiedexec
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,6 @@ func TestPersistence(t *testing.T) {
 		"Folder":      {"the folder", []Command{{Script: "mkdir -p a/b; cd a/b"}, {Script: "basename $PWD; basename $(pwd)"}}, strings.Repeat("b\n", 2)},
 		"Export":      {"an exported variable, of many lines and odd characters too", []Command{{Script: "export V=$'a\\n\"$x\\' \\\\b'"}, {Script: "printf '%s' \"$V\"; env | grep -c '^V='"}}, "a\n\"$x' \\b1\n"},
 		"NotExported": {"a plain variable stays behind", []Command{{Script: "V=1"}, {Script: "echo \"<$V>\""}}, "<>\n"},
-		"Unset":       {"a variable that was unset stays so", []Command{{Script: "unset PAGER"}, {Script: "echo \"<$PAGER>\""}}, "<>\n"},
 		"Function":    {"a function", []Command{{Script: "f() { echo \"f $1\"; }"}, {Script: "f x"}}, "f x\n"},
 		"Glob":        {"a function that needs an option to be read", []Command{{Script: "shopt -s extglob\nf() { case $1 in @(a|b)) echo yes;; esac; }"}, {Script: "f b"}}, "yes\n"},
 		"Alias":       {"an alias, with the option that makes scripts use them", []Command{{Script: "shopt -s expand_aliases; alias hi='echo hello'"}, {Script: "hi you"}}, "hello you\n"},
@@ -35,7 +35,16 @@ func TestPersistence(t *testing.T) {
 		"Own":         {"what a command asks for wins", []Command{{Script: "export V=state"}, {Script: "echo $V", Env: map[string]string{"V": "own"}}}, "own\n"},
 		"Workdir":     {"an explicit folder wins", []Command{{Script: "cd /tmp"}, {Script: "pwd", Workdir: "/usr"}}, "/usr\n"},
 		"Large":       {"a script that no argument can hold", []Command{{Script: "export V=kept"}, {Script: "echo $V; x='" + strings.Repeat("x", 200<<10) + "'; echo ${#x}"}}, "kept\n204800\n"},
-		"Closed":      {"the script does not see where the state came from", []Command{{Script: "export V=1"}, {Script: "test -e /proc/self/fd/3 && echo leaked; trap"}}, "trap"},
+		"Closed":      {"the script does not see where the state came from", []Command{{Script: "export V=1"}, {Script: "test -e /proc/self/fd/7 && echo leaked; test -e /proc/self/fd/8 && echo leaked; trap"}}, "trap"},
+		"Scripts":     {"a script may use the low descriptors itself", []Command{{Script: "exec 3>&1 4>&2 5>f 6>&1 7>&1 8>f 9>&1; export V=kept"}, {Script: "exec 4>my4; echo foo >&4; cat my4; echo $V"}, {Script: "cat my4; echo $V"}}, "foo\nkept\n"},
+		"Traced":      {"tracing is kept, and only the script is traced", []Command{{Script: "set -x; export V=kept"}, {Script: "echo $V"}, {Script: "echo $V .", Env: map[string]string{"V": "own"}}}, "+ echo own .\nown .\n"},
+		"Verbose":     {"and so is echoing, which tells of the trap that leaves the state", []Command{{Script: "set -v"}, {Script: "true\n:"}, {Script: "true\necho x"}}, "echo x\ntrue\nx\n{ _execsession_leave; } >/dev/null 2>&1\n"},
+		"TracedApart": {"a trace on the report's own descriptor does not spoil it", []Command{{Script: "BASH_XTRACEFD=1; export V=kept; set -x"}, {Script: "set +x; echo $V"}}, "+ set +x\nkept\n"},
+		"Shellopts":   {"exported names of the shell's own", []Command{{Script: "export SHELLOPTS BASHOPTS UID; set -o pipefail"}, {Script: "echo hi; env | grep -c -e ^SHELLOPTS=.*pipefail -e ^UID="}, {Script: "echo hi; env | grep -c -e ^SHELLOPTS=.*pipefail -e ^UID="}}, "hi\n2\n"},
+		"Unset":       {"a variable that was unset stays so", []Command{{Script: "unset PAGER"}, {Script: "true"}, {Script: "echo \"<$PAGER>\""}}, "<>\n"},
+		"Aliases":     {"aliases and functions of the engine's words", []Command{{Script: "shopt -s expand_aliases; alias export=false trap=false set=false builtin=false command=false printf=false; set() { echo no; }; printf() { echo no; }; V=kept; \\builtin export V"}, {Script: "\\builtin echo $V", Env: map[string]string{"W": "own"}}, {Script: "\\builtin echo $V"}}, "kept\n"},
+		"Posix":       {"posix mode", []Command{{Script: "set -o posix; export V=kept"}, {Script: "true"}, {Script: "echo $V; set -o | grep -c 'posix.*on'"}}, "kept\n1\n"},
+		"PosixOwn":    {"posix mode for one command", []Command{{Script: "export V=kept"}, {Script: "echo $V; set -o | grep -c 'posix.*on'", Env: map[string]string{"POSIXLY_CORRECT": "1"}}}, "kept\n1\n"},
 		"Other":       {"another shell neither takes nor leaves anything", []Command{{Script: "export V=1"}, {Script: "export V=2; echo \"<$V>\"", Shell: "sh"}, {Script: "echo $V"}}, "1\n"},
 	}
 	for name, tc := range cases {
@@ -48,11 +57,46 @@ func TestPersistence(t *testing.T) {
 			if name == "Closed" {
 				last.Output = last.Output[:min(4, len(last.Output))]
 			}
+			if strings.HasPrefix(name, "Traced") || name == "Verbose" {
+				// Two streams have no order.
+				last.Output = sortedLines(last.Output)
+			}
 			if last.Output != tc.want {
 				t.Errorf("%s: %q, want %q", tc.reason, last.Output, tc.want)
 			}
 		})
 	}
+}
+
+// The first command has what the start-up files did, later ones what the one before left.
+func TestPersistenceWithALogin(t *testing.T) {
+	e := startedUp(t, Settings{Shell: ShellSettings{Path: "/bin/bash", Persistence: PersistEnvironment}}, "export FROM=profile PAGER=less\n")
+	for i, want := range []string{"profile cat <>\n", "own more <kept>\n"} {
+		r := exec(t, e, Command{Script: "echo $FROM $PAGER \"<$V>\"; export V=kept FROM=own PAGER=more"}, 30_000)
+		if r.Output != want {
+			t.Errorf("command %d: %q, want %q", i, r.Output, want)
+		}
+	}
+}
+
+// The variable by which a bash is told of its state is the session's if that sets it.
+func TestPersistenceKeepsTheSessionsOwnFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "env")
+	if err := os.WriteFile(file, []byte("X=read\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	shell := ShellSettings{Path: "/bin/bash", Login: LoginForbidden, Persistence: PersistEnvironment}
+	e := newEngine(t, Config{Settings: Settings{Shell: shell, Environment: EnvironmentPolicy{Set: map[string]string{"BASH_ENV": file}}}})
+	for i, want := range []string{"<> read\n", "<kept> read\n"} {
+		r := exec(t, e, Command{Script: "echo \"<$V>\" $X; export V=kept; [ \"$(bash -c 'echo $X')\" = read ] || echo not for children"}, 30_000)
+		if r.Output != want {
+			t.Errorf("command %d: %q, want %q", i, r.Output, want)
+		}
+	}
+}
+
+func sortedLines(text string) string {
+	return strings.Join(slices.Sorted(strings.Lines(text)), "")
 }
 
 func TestPersistenceOfALostFolder(t *testing.T) {
@@ -77,6 +121,41 @@ func TestBackgroundCommandLeavesNoState(t *testing.T) {
 	}
 	if r = exec(t, e, Command{Script: "echo $V"}, 30_000); r.Output != "before\n" {
 		t.Errorf("%q", r.Output)
+	}
+}
+
+// Whoever relies on the state is told why it was not kept, and the state before stays.
+func TestPersistenceTellsWhatItLost(t *testing.T) {
+	cases := map[string]struct {
+		command Command
+		want    string
+	}{
+		"Trap":       {Command{Script: "trap 'echo bye' EXIT; export V=lost"}, "exit trap"},
+		"Exec":       {Command{Script: "export V=lost; exec true"}, "exec"},
+		"Descriptor": {Command{Script: "exec 28>mine; export V=lost"}, "descriptor 28"},
+		"Both":       {Command{Script: "exec 28>&1 29>&2; export V=lost"}, "descriptor 28"},
+		"Closed":     {Command{Script: "exec 28>&- 29>&-; export V=lost"}, "descriptor 28"},
+		"Killed":     {Command{Script: "export V=lost; kill -KILL $$"}, "did not end by itself"},
+		"Large":      {Command{Script: "f() { : " + strings.Repeat("x", maxShellState) + "; }; V=lost"}, "larger"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			e := persistentEngine(t, t.TempDir())
+			exec(t, e, Command{Script: "export V=before"}, 30_000)
+			r := exec(t, e, tc.command, 30_000)
+			if len(r.Notices) != 1 || !strings.HasPrefix(r.Notices[0], "the shell's state was not kept: ") || !strings.Contains(r.Notices[0], tc.want) {
+				t.Errorf("%+v", r)
+			}
+			if len(r.Output) > 10 {
+				t.Errorf("more than the command's output: %q", r.Output)
+			}
+			if mine, err := os.ReadFile(filepath.Join(e.settings.Load().Workdir, "mine")); err == nil && len(mine) > 0 {
+				t.Errorf("the script's own file holds %q", mine)
+			}
+			if r = exec(t, e, Command{Script: "echo $V"}, 30_000); r.Output != "before\n" || len(r.Notices) != 0 {
+				t.Errorf("afterwards: %+v", r)
+			}
+		})
 	}
 }
 
@@ -202,9 +281,12 @@ func TestSnapshotWithOddNames(t *testing.T) {
 
 func TestParseShellState(t *testing.T) {
 	const sep = "S"
-	whole := "chatter\nS\n/dir\nS\nA\nB\n\nS\nshopt -s extglob\nshopt -u login_shell\n\nS\ndeclare -x A=\"1\"\n\nS\nf ()\n{ :; }\n\nS\nset -o pipefail\nset -o noexec\n\nS\n"
+	whole := "chatter\nS\nset -o pipefail\nset -o noexec\n+ builtin set +x\nset +o posix\n\nS\n/dir\nS\nA\nB\n\nS\nshopt -s extglob\nshopt -u login_shell\n\nS\ndeclare -x A=\"1\"\ndeclare -rx SHELLOPTS=\"x\"\n\nS\nf ()\n{ :; }\n\nS\n"
 	state, ok := parseShellState(whole, sep)
-	want := &shellState{dir: "/dir", exported: []string{"A", "B"}, before: "shopt -s extglob\n", variables: "declare -x A=\"1\"\n", definitions: "f ()\n{ :; }\n", after: "set -o pipefail\n"}
+	want := &shellState{
+		dir: "/dir", exported: []string{"A", "B"}, before: "shopt -s extglob\n", variables: "declare -x A=\"1\"\nexport SHELLOPTS\n",
+		definitions: "f ()\n{ :; }\n", posix: "set +o posix\n", after: "set -o pipefail\n",
+	}
 	if diff := cmp.Diff(want, state, cmp.AllowUnexported(shellState{})); !ok || diff != "" {
 		t.Errorf("%v\n%s", ok, diff)
 	}

@@ -153,3 +153,67 @@ func TestIdenticalCallsAreAlike(t *testing.T) {
 		t.Errorf("first %q, later %q", first.Output, later.Output)
 	}
 }
+
+// A script that is too large for an argument is read without any program, and means what it does as an argument.
+func TestLargeScript(t *testing.T) {
+	const begin = "line=1\nx='"
+	large := strings.Repeat("a", 200<<10)
+	cases := map[string]struct {
+		reason, script, want string
+		code                 int
+	}{
+		"Whole":       {"nothing is lost, nor is the input", "'\necho ${#x} ${0##*/} $#; read line && echo $line", "204800 SHELL 0\nfed\n", 0},
+		"Hidden":      {"where it came from is closed", "'\ntest -e /proc/self/fd/7 && echo leaked; test -e /proc/self/fd/8 && echo leaked; echo end", "end\n", 0},
+		"Descriptors": {"it may use all low descriptors", "'\nexec 3>three 4>&1 5>&1 6>&1 7>&1 8>eight 9>&1\necho a >&4; echo b >&9; echo c >&8; while read l; do echo $l; done <eight; echo ${#x}", "a\nb\nc\n204800\n", 0},
+		"Exit":        {"its code is the script's", "'\nexit 7", "", 7},
+		"NoNewline":   {"a comment at the end", "'\necho end # comment", "end\n", 0},
+	}
+	for name, sh := range shellsHere() {
+		for _, login := range []bool{false, true} {
+			sh.Login = LoginAllowed
+			e := startedUp(t, Settings{Shell: sh}, "")
+			for caseName, tc := range cases {
+				c := Command{
+					Script: begin + large + tc.script, Login: &login, Stdin: StdinData, StdinData: []byte("fed\n"),
+					Env: map[string]string{"PATH": "/nowhere"},
+				}
+				r := exec(t, e, c, 30_000)
+				if want := strings.ReplaceAll(tc.want, "SHELL", filepath.Base(sh.Path)); r.Output != want || r.Exit == nil || r.Exit.Code != tc.code {
+					t.Errorf("%s login=%v %s: %s: %q %+v, want %q", name, login, caseName, tc.reason, r.Output, r.Exit, want)
+				}
+			}
+		}
+	}
+}
+
+// What a bash says about a script, it says as if the script was all of its argument: from a snapshot, with a state, and of a large one.
+func TestScriptIsAllOfTheArgument(t *testing.T) {
+	settings := map[string]ShellSettings{
+		"Plain": {Login: LoginForbidden}, "Snapshot": {Snapshot: true}, "State": {Login: LoginForbidden, Persistence: PersistEnvironment},
+	}
+	for name, sh := range settings {
+		sh.Path = "/bin/bash"
+		e := startedUp(t, Settings{Shell: sh}, "shopt -s expand_aliases extglob; alias ll='echo alias'\n")
+		exec(t, e, Command{Script: "shopt -s expand_aliases extglob; alias ll='echo alias'"}, 30_000)
+		padding := "\nx='" + strings.Repeat("a", 200<<10) + "'\n"
+		for _, tc := range []struct{ reason, script, want string }{
+			{"the first line", "nosuch", "/bin/bash: line 1: nosuch: command not found\n"},
+			{"the second line", "\necho $LINENO; nosuch 2>&1", "2\n/bin/bash: line 2: nosuch: command not found\n"},
+			{"a return outside of a function", "return 3 2>&1; echo $?", "/bin/bash: line 1: return: can only `return' from a function or sourced script\n2\n"},
+			{"a large one", padding + "echo $LINENO; nosuch 2>&1", "3\n/bin/bash: line 3: nosuch: command not found\n"},
+			{"a return of a large one", padding + "return 3 2>/dev/null; echo $?", "2\n"},
+			{"the code before the first command", "echo $? $# ${0##*/} $-", "0 0 bash hBc\n"},
+		} {
+			if r := exec(t, e, Command{Script: tc.script}, 30_000); r.Output != tc.want {
+				t.Errorf("%s: %s: %q, want %q", name, tc.reason, r.Output, tc.want)
+			}
+		}
+		if name == "Plain" {
+			continue
+		}
+		// What was there before the script holds from its first word on.
+		if r := exec(t, e, Command{Script: "ll; case a in @(a|b)) echo glob;; esac"}, 30_000); r.Output != "alias\nglob\n" {
+			t.Errorf("%s: %q", name, r.Output)
+		}
+	}
+}
