@@ -260,7 +260,7 @@ func FuzzCompile(f *testing.F) {
 	}
 	s := newScene(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		policy, err := ParsePolicy([]byte(strings.ReplaceAll(string(data), "@", s.base)))
+		policy, err := parsePolicy([]byte(strings.ReplaceAll(string(data), "@", s.base)))
 		if err != nil {
 			return
 		}

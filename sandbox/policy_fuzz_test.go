@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
@@ -36,13 +37,13 @@ func FuzzPolicy(f *testing.F) {
 	}
 	s := newStage(f, true)
 	f.Fuzz(func(t *testing.T, document []byte) {
-		policy, err := ParsePolicy(document)
+		policy, err := parsePolicy(document)
 		if err != nil {
 			return
 		}
 		written, err := json.Marshal(policy)
 		check(t, err)
-		if again, err := ParsePolicy(written); err != nil || !equalPolicies(t, policy, again) {
+		if again, err := parsePolicy(written); err != nil || !equalPolicies(t, policy, again) {
 			t.Fatalf("written and read again it is %+v, %v", again, err)
 		}
 		layout := s.layout()
@@ -133,4 +134,15 @@ func checkCalls(t *testing.T, policy Policy, p *plan) {
 	if !open && (stream == allow || datagram == allow || datagram == askOwner) || policy.Network.Mode == NoNetwork && stream == askOwner {
 		t.Errorf("under %s TCP gives %#x and UDP %#x", policy.Network.Mode, stream, datagram)
 	}
+}
+
+// parsePolicy reads a policy that a test or a fuzzer wrote. Package config reads those of users.
+func parsePolicy(data []byte) (Policy, error) {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	var policy Policy
+	if err := decoder.Decode(&policy); err != nil {
+		return Policy{}, err
+	}
+	return policy, policy.Validate()
 }

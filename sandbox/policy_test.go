@@ -1,13 +1,10 @@
 package sandbox
 
 import (
-	"encoding/json"
 	"errors"
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 func TestValidate(t *testing.T) {
@@ -59,56 +56,4 @@ func TestValidate(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestParsePolicy(t *testing.T) {
-	const good = `{"filesystem":{"mode":"WorkspaceWrite"},"network":{"mode":"None"},"process":{},"enforcement":"Required"}`
-	policy, err := ParsePolicy([]byte(good))
-	if diff := cmp.Diff(Default(), policy); err != nil || diff != "" {
-		t.Errorf("%v %s", err, diff)
-	}
-	cases := map[string]struct{ reason, document, names string }{
-		"empty":        {"no document", ``, "EOF"},
-		"not JSON":     {"no document", `filesystem: {}`, "invalid"},
-		"null":         {"a document that says nothing", `null`, "filesystem.mode"},
-		"unknown":      {"a field of a newer version", strings.Replace(good, `"process"`, `"proxy":{},"process"`, 1), "proxy"},
-		"unknown deep": {"a field of a newer version", strings.Replace(good, `{"mode":"None"}`, `{"mode":"None","allow":1}`, 1), "allow"},
-		"twice":        {"the last would win", strings.Replace(good, `"mode":"WorkspaceWrite"`, `"mode":"WorkspaceWrite","mode":"FullAccess"`, 1), "filesystem.mode"},
-		"trailing":     {"a second document", good + `{}`, "follows"},
-		"cut":          {"half a document", good[:40], "EOF"},
-		"wrong type":   {"a number", strings.Replace(good, `"None"`, `7`, 1), "network.mode"},
-		"bad value":    {"checked too", strings.Replace(good, `"None"`, `"none"`, 1), "network.mode"},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			policy, err := ParsePolicy([]byte(c.document))
-			if err == nil || !strings.Contains(err.Error(), c.names) {
-				t.Errorf("%s: got %v, want an error that names %q", c.reason, err, c.names)
-			}
-			if diff := cmp.Diff(Policy{}, policy); diff != "" {
-				t.Errorf("an error came with a policy: %s", diff)
-			}
-		})
-	}
-}
-
-// FuzzParsePolicy: no document crashes us, and what is accepted means the same when written again.
-func FuzzParsePolicy(f *testing.F) {
-	seed, err := json.Marshal(Default())
-	check(f, err)
-	f.Add(seed)
-	f.Add([]byte(`{"filesystem":{"mode":"FullAccess","deniedPaths":["/etc"]},"network":{"mode":"Open"},"process":{"limits":{"core":0}},"enforcement":"BestEffort"}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		policy, err := ParsePolicy(data)
-		if err != nil {
-			return
-		}
-		again, err := json.Marshal(policy)
-		check(t, err)
-		second, err := ParsePolicy(again)
-		check(t, err)
-		if diff := cmp.Diff(policy.Filesystem.Mode, second.Filesystem.Mode); diff != "" {
-			t.Error(diff)
-		}
-	})
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
@@ -156,6 +157,9 @@ func TestOpenRefuses(t *testing.T) {
 		"PayloadNotJSON": {"authentic, yet nothing", sealRaw(t, KindSession, "x", private), ErrMalformed},
 		"PayloadCase": {"who reads names as they are written would find no such field",
 			signed(func(o map[string]any) { o["Name"] = o["name"]; delete(o, "name") }), ErrMalformed},
+		"PayloadHalfACharacter": {"it would be read as another one",
+			sealRaw(t, KindSession, strings.Replace(string(payload), `"name":"`, `"name":"\ud800`, 1), private), ErrMalformed},
+		"NoUTF8":       {"it would be read as another character", bytes.Replace(good, []byte("keyID\":\""), []byte("keyID\":\"\xff"), 1), ErrMalformed},
 		"RevisionZero": {"revisions begin at 1", signed(func(o map[string]any) { o["revision"] = 0 }), ErrInvalid},
 		"HashForm": {"a hash in another form would never match", signed(func(o map[string]any) {
 			o["profile"].(map[string]any)["hash"] = "sha256:AB"
@@ -188,7 +192,7 @@ func TestNothingIsForgotten(t *testing.T) {
 		"another name": func(e map[string]any) { e["SecretExcludes"] = true; delete(e, "secretExcludes") },
 	} {
 		changed := edit(t, whole, func(o map[string]any) { change(o["environment"].(map[string]any)) })
-		if _, err := ParsePolicy(changed); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), `"environment.secretExcludes"`) {
+		if _, err := ParsePolicy(changed); !errors.Is(err, ErrMalformed) || !strings.Contains(strings.ToLower(err.Error()), `"environment.secretexcludes"`) {
 			t.Errorf("%s: got %v", reason, err)
 		}
 	}
@@ -371,6 +375,7 @@ func FuzzOpenSession(f *testing.F) {
 	})
 }
 
+// FuzzParsePolicy: what is accepted means the same to a reader that takes names as they are written.
 func FuzzParsePolicy(f *testing.F) {
 	data, err := json.Marshal(DefaultPolicy())
 	if err != nil {
@@ -378,6 +383,9 @@ func FuzzParsePolicy(f *testing.F) {
 	}
 	f.Add(data)
 	f.Add([]byte(`{"sandbox":{"filesystem":{"mode":"ReadOnly","writableRoots":["/a"]}}}`))
+	for _, change := range policyChanges {
+		f.Add([]byte(strings.Replace(string(data), change[0], change[1], 1)))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		policy, err := ParsePolicy(data)
 		if err != nil {
@@ -387,6 +395,7 @@ func FuzzParsePolicy(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		sameMeaning(t, string(data), string(written))
 		again, err := ParsePolicy(written)
 		if err != nil {
 			t.Fatalf("what was read cannot be read again: %v\n%s", err, written)

@@ -65,6 +65,36 @@ func FuzzPolicyDocument(f *testing.F) {
 	})
 }
 
+// policyChanges are what an attacker would try in a policy.
+var policyChanges = [][2]string{
+	{`"network":{"mode":"None"}`, `"network":{"mode":"Open"}`},
+	{`"network":{"mode":"None"}`, `"network":{"mode":"None"},"network":{"mode":"Open"}`},
+	{`"network":{"mode":"None"}`, `"network":{"mode":"None"},"Network":{"mode":"Open"}`},
+	{`"network":{"mode":"None"}`, `"network":{"mode":"None","MODE":"Open"}`},
+	{`"network":{"mode":"None"}`, `"network":{"MODE":"None"}`},
+	{`"network":{"mode":"None"}`, `"network":{"mode":"None","allowedDomains":["*"]}`},
+	{`"network":{"mode":"None"}`, `"network":{"mode":"None","\u006dode":"Open"}`},
+	{`"sandbox":`, `"\u017fandbox":{},"sandbox":`},
+	{`"approval":`, "\"\u017fandbox\":{\"network\":{\"mode\":\"Open\"}},\"approval\":"},
+	{`"network":{"mode":"None"}`, "\"network\":{\"mode\":\"None\"},\"networ\u212a\":{\"mode\":\"Open\"}"},
+	{`"mode":"WorkspaceWrite"`, `"mode":"WorkspaceWrite","deniedPaths":["/srv/\ud800"]`},
+	{`"mode":"WorkspaceWrite"`, `"mode":"WorkspaceWrite","deniedPaths":["/srv/\ufffd","/\ud83d\ude00"]`},
+	{`"mode":"WorkspaceWrite"`, "\"mode\":\"WorkspaceWrite\",\"deniedPaths\":[\"/srv/\xff\"]"},
+	{`"network":{"mode":"None"}`, `"network":null`},
+	{`"network":{"mode":"None"}`, `"network":{"mode":"None","extra":1}`},
+	{`"mode":"WorkspaceWrite"`, `"mode":"WorkspaceWrite","writableRoots":["/","/../etc"]`},
+	{`"mode":"WorkspaceWrite"`, `"mode":"WorkspaceWrite","writableRoots":["/srv\u0000"]`},
+	{`"enforcement":"Required"`, `"enforcement":"Required "`},
+	{`"enforcement":"Required"`, `"enforcement":"Required","minLandlockABI":1e1`},
+	{`"secretExcludes":true`, `"secretExcludes":false`},
+	{`"secretExcludes":true,`, ``},
+	{`,"secretExcludes":true`, ``},
+	{`"protectedProcesses":8`, `"protectedProcesses":9999999999999999999`},
+	{`"version":1`, `"version":2`},
+	{`"kind":"Profile"`, `"kind":"Session"`},
+	{`}}}`, `}}}}`},
+}
+
 // policySeeds are payloads: whole ones and such as an attacker would try.
 func policySeeds(f *testing.F) []string {
 	f.Helper()
@@ -85,27 +115,7 @@ func policySeeds(f *testing.F) []string {
 		seeds = append(seeds, string(payload))
 	}
 	plain := seeds[0]
-	for _, change := range [][2]string{
-		{`"network":{"mode":"None"}`, `"network":{"mode":"Open"}`},
-		{`"network":{"mode":"None"}`, `"network":{"mode":"None"},"network":{"mode":"Open"}`},
-		{`"network":{"mode":"None"}`, `"network":{"mode":"None"},"Network":{"mode":"Open"}`},
-		{`"network":{"mode":"None"}`, `"network":{"mode":"None","MODE":"Open"}`},
-		{`"network":{"mode":"None"}`, `"network":{"MODE":"None"}`},
-		{`"network":{"mode":"None"}`, `"network":{"mode":"None","allowedDomains":["*"]}`},
-		{`"network":{"mode":"None"}`, `"network":null`},
-		{`"network":{"mode":"None"}`, `"network":{"mode":"None","extra":1}`},
-		{`"mode":"WorkspaceWrite"`, `"mode":"WorkspaceWrite","writableRoots":["/","/../etc"]`},
-		{`"mode":"WorkspaceWrite"`, `"mode":"WorkspaceWrite","writableRoots":["/srv\u0000"]`},
-		{`"enforcement":"Required"`, `"enforcement":"Required "`},
-		{`"enforcement":"Required"`, `"enforcement":"Required","minLandlockABI":1e1`},
-		{`"secretExcludes":true`, `"secretExcludes":false`},
-		{`"secretExcludes":true,`, ``},
-		{`,"secretExcludes":true`, ``},
-		{`"protectedProcesses":8`, `"protectedProcesses":9999999999999999999`},
-		{`"version":1`, `"version":2`},
-		{`"kind":"Profile"`, `"kind":"Session"`},
-		{`}}}`, `}}}}`},
-	} {
+	for _, change := range policyChanges {
 		seeds = append(seeds, strings.Replace(plain, change[0], change[1], 1))
 	}
 	return append(seeds, "", "null", "[]", "{", plain+" ", plain+"{}", "\n"+plain, strings.Repeat("[", 20_000))

@@ -87,17 +87,18 @@ func TestAgentLinksNoKubernetes(t *testing.T) {
 // A package that is not listed may import anything that is listed.
 func TestImportsPointDown(t *testing.T) {
 	allowed := map[string][]string{
-		"unifiedexec":      {},
-		"sandbox":          {},
-		"sandbox/egress":   {},
-		"approval":         {},
-		"agentd/wire":      {},
-		"agentd/ledger":    {},
-		"agentd/config":    {"sandbox", "sandbox/egress", "approval"},
-		"agentd/client":    {"agentd/wire"},
-		"api/v1alpha1":     {},
-		"agentd/podstream": {},
-		"agentd":           {"agentd/wire", "agentd/config", "agentd/ledger", "unifiedexec", "sandbox", "sandbox/egress", "approval"},
+		"unifiedexec":       {},
+		"sandbox":           {},
+		"sandbox/egress":    {},
+		"approval":          {},
+		"agentd/wire":       {},
+		"agentd/ledger":     {},
+		"agentd/strictjson": {},
+		"agentd/config":     {"agentd/strictjson", "sandbox", "sandbox/egress", "approval"},
+		"agentd/client":     {"agentd/wire"},
+		"api/v1alpha1":      {},
+		"agentd/podstream":  {},
+		"agentd":            {"agentd/wire", "agentd/config", "agentd/ledger", "unifiedexec", "sandbox", "sandbox/egress", "approval"},
 	}
 	seen := map[string]bool{}
 	for _, p := range list(t, "./...") {

@@ -3,8 +3,8 @@
 // form or into the text that a model reads.
 //
 // Parsing is strict. A field that the tool does not have, one that is given twice, a value
-// of another type, a number with a fraction and anything after the object are errors that
-// name the field and show the value, because a model can mend only what it is told. Two
+// of another type, a number with a fraction, half a character and anything after the object are errors that
+// name the field and show the value, or its place, because a model can mend only what it is told. Two
 // things are let pass: null for a field that may be left out means that it was, and a
 // whole number may be written with a decimal point (250.0). Limits such as the shortest
 // yield time are the agent's: it keeps to them and says so in the result's notices.

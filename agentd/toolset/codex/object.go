@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"execsession.dev/agentd/strictjson"
 )
 
 // ArgumentError says what is wrong with a tool's arguments.
@@ -95,14 +97,14 @@ func sortedNames(fields map[string]setter) []string {
 }
 
 // eachField walks the one object in data, which is the value of field parent, and refuses
-// what encoding/json would let pass: names given twice, bytes that are no UTF-8 and
+// what encoding/json would let pass: names given twice, text that it would change and
 // anything after the object. It tells which names it saw.
 func eachField(parent string, data []byte, visit func(name string, value json.RawMessage) error) (map[string]bool, error) {
 	malformed := func(err error) error {
 		return &ArgumentError{Field: parent, Problem: "malformed JSON: " + describe(err)}
 	}
-	if !utf8.Valid(data) {
-		return nil, malformed(errors.New("it is not valid UTF-8"))
+	if err := strictjson.CheckText(data); err != nil {
+		return nil, malformed(err)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	opening, err := decoder.Token()
