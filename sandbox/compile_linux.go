@@ -17,11 +17,10 @@ func Compile(policy Policy, layout Layout, caps Capabilities) (*Launcher, error)
 	if err := layout.validate(); err != nil {
 		return nil, err
 	}
-	plan, err := newPlan(policy, layout, caps, hardLimit)
+	plan, limiter, err := newLimitedPlan(policy, layout, caps)
 	if err != nil {
 		return nil, fmt.Errorf("compiling policy: %w", err)
 	}
-	limiter := plan.newLimiter()
 	if policy.Enforcement == Required && len(plan.gaps) > 0 {
 		_ = limiter.close() // nobody has used it
 		return nil, &NotEnforceableError{Gaps: plan.gaps}
@@ -33,6 +32,26 @@ func Compile(policy Policy, layout Layout, caps Capabilities) (*Launcher, error)
 	}
 	launcher.made = origin{policy: policy, layout: layout, caps: caps}
 	return launcher, nil
+}
+
+// newLimitedPlan makes a plan and its limiter. In a scope of signals without one, a command could signal the thread that starts
+// it: what stands in for scopes on older kernels is used then.
+func newLimitedPlan(policy Policy, layout Layout, caps Capabilities) (*plan, *limiter, error) {
+	plan, err := newPlan(policy, layout, caps, hardLimit)
+	if err != nil {
+		return nil, nil, err
+	}
+	limiter, missing := plan.newLimiter()
+	if missing == nil || plan.abi < abiScopes {
+		return plan, limiter, nil
+	}
+	caps.LandlockABI = abiScopes - 1
+	if plan, err = newPlan(policy, layout, caps, hardLimit); err != nil {
+		return nil, nil, err
+	}
+	plan.note("Landlock is used as if it had ABI %d: in a later one's scopes, a start would need a program in memory: %v", caps.LandlockABI, missing)
+	limiter, _ = plan.newLimiter() // What is missing is a gap of the plan.
+	return plan, limiter, nil
 }
 
 func newLauncher(p *plan, caps Capabilities, limiter *limiter) (*Launcher, error) {

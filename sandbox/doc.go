@@ -44,9 +44,9 @@
 // TCP, raw sockets or prlimit on a neighbour, and a filter does not see a path.
 //
 // A start happens on a thread of its own, which restricts itself, forks, and ends: a
-// goroutine locks the thread and never unlocks it, so that Go destroys it. The agent's other threads stay free,
-// and no second exec has to be paid for. The main thread cannot be destroyed, so it
-// is never used.
+// goroutine locks the thread and never unlocks it, so that Go destroys it. The agent's other threads stay free.
+// The main thread cannot be destroyed, so it is never used. What is executed first is a program of a few instructions
+// that waits for the thread's end: a signal from the same Landlock domain would end the agent with it.
 //
 // # Denials
 //

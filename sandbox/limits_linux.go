@@ -11,10 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limiter starts programs under limits that the agent itself does not have. Limits belong to a process and not to a
-// thread, so they cannot be set before the fork; and set from outside after the exec they would come too late for what
-// the program forked first. So the confined thread executes a program of a few instructions instead, which sets
-// its own limits and executes the program that is wanted. See docs/design/limits.md.
+// limiter starts programs under limits that the agent itself does not have, and after the end of the thread that starts
+// them. Limits belong to a process and not to a thread, so they cannot be set before the fork; and set from outside
+// after the exec they would come too late for what the program forked first. The thread is in the program's own Landlock
+// domain, in which signals are free, and a signal to one thread of the agent ends all of it. So the
+// confined thread executes a program of a few instructions instead, which waits until that thread is gone, sets its own
+// limits and executes the program that is wanted. See docs/design/limits.md.
 type limiter struct {
 	// program is a sealed memory file. Landlock has no rule about those, so it can be executed under every policy; no
 	// process keeps a descriptor of it.
@@ -125,9 +127,28 @@ func (l *limiter) wrap(s start) (start, *limitedStart, error) {
 	own := files + 1
 	return start{
 		argv0: "/proc/self/fd/" + strconv.Itoa(own),
-		argv:  append([]string{string([]byte{byte(own)}) + s.argv0}, s.argv...),
-		attr:  &attr, result: s.result,
+		argv:  append([]string{string(append([]byte{byte(own)}, threadDigits(0)...)) + s.argv0}, s.argv...),
+		attr:  &attr, result: s.result, limited: true,
 	}, w, nil
+}
+
+// after makes the limiter wait until a thread of this process has ended.
+func (s *start) after(thread int) {
+	if s.limited {
+		digits := threadDigits(thread)
+		s.argv[0] = s.argv[0][:1] + string(digits) + s.argv[0][1+len(digits):]
+	}
+}
+
+// threadDigits are the number of a thread as the limiter reads it, or 0 for none: a number of the kernel's has at most 22 bits,
+// and an argument must not have a byte that is 0.
+func threadDigits(thread int) []byte {
+	const used = 0x80
+	digits := make([]byte, 4)
+	for i := range digits {
+		digits[i] = used | byte(thread>>(7*(len(digits)-1-i)))
+	}
+	return digits
 }
 
 // finish waits until the limiter has become the wanted program, or reaps it and returns why it has not.
@@ -155,8 +176,12 @@ func (w *limitedStart) finish(end started) started {
 	return started{listener: -1, err: heard(said[:n], err)}
 }
 
-// What the limiter says: the errno, and in the second half whether it is about the exec or about a limit.
-const saidExec = 0
+// What the limiter says: the errno, and in the second half what it is about.
+const (
+	saidExec = iota
+	saidLimit
+	saidThread
+)
 
 func heard(said []byte, err error) error {
 	if err == nil && len(said) != 8 {
@@ -166,8 +191,11 @@ func heard(said []byte, err error) error {
 		return &SetupError{Stage: StageLimits, Err: err}
 	}
 	errno := syscall.Errno(binary.NativeEndian.Uint32(said))
-	if binary.NativeEndian.Uint32(said[4:]) != saidExec {
+	switch binary.NativeEndian.Uint32(said[4:]) {
+	case saidLimit:
 		return &SetupError{Stage: StageLimits, Err: errno}
+	case saidThread:
+		return &SetupError{Stage: StageThread, Err: fmt.Errorf("waiting for its end: %w", errno)}
 	}
 	return errno
 }
@@ -190,17 +218,17 @@ func reap(pid int) {
 	}
 }
 
-// newLimiter is nil where the plan has no limits to set, or, with a gap for each, where they cannot be set.
-func (p *plan) newLimiter() *limiter {
-	if len(p.limits) == 0 {
-		return nil
+// newLimiter is nil where the plan has no limits to set and no thread to wait for. Where it cannot be made, the limits are gaps.
+func (p *plan) newLimiter() (*limiter, error) {
+	if len(p.limits) == 0 && p.abi < abiScopes {
+		return nil, nil
 	}
 	made, err := newLimiter(p.limits)
 	if err == nil {
-		return made
+		return made, nil
 	}
 	for _, s := range p.limits {
 		p.gap("process.limits."+s.name, strconv.FormatUint(s.soft, 10), "limits cannot be set here: "+err.Error())
 	}
-	return nil
+	return nil, err
 }

@@ -10,8 +10,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,6 +25,8 @@ import (
 const (
 	// roleSelf tells what the process finds about itself, or tries what its name says.
 	roleSelf = "self"
+	// roleNoPrograms compiles where no memory file is executed.
+	roleNoPrograms = "no programs in memory"
 	// roleCounted starts a command whose user's processes are counted.
 	roleCounted = "counted"
 )
@@ -235,11 +239,122 @@ func TestCoreDumpsStayOff(t *testing.T) {
 // TestLimiterCannotSet: a limit that the kernel refuses is a gap when the policy is compiled, not a surprise at a start.
 func TestLimiterCannotSet(t *testing.T) {
 	p := &plan{limits: []limitSetting{{name: "nofile", number: 99, soft: 7, hard: 7}}}
-	if l := p.newLimiter(); l != nil {
-		t.Errorf("got %v", l)
+	if l, err := p.newLimiter(); l != nil || !errors.Is(err, unix.EINVAL) {
+		t.Errorf("got %v, %v", l, err)
 	}
 	if len(p.gaps) != 1 || p.gaps[0].Field != "process.limits.nofile" || p.gaps[0].Value != "7" || !strings.Contains(p.gaps[0].Reason, unix.EINVAL.Error()) {
 		t.Errorf("got %v", p.gaps)
+	}
+}
+
+// heldThread is a thread of this process that lives until release.
+func heldThread(t *testing.T) (thread int, release func()) {
+	t.Helper()
+	threads, end := make(chan int), make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // and never unlocked, so that it ends with the goroutine
+		threads <- unix.Gettid()
+		<-end
+	}()
+	return <-threads, sync.OnceFunc(func() { close(end) })
+}
+
+// A command could signal the thread that starts it, which is in its own Landlock domain, and so end the whole agent.
+func TestLimiterWaitsForItsThread(t *testing.T) {
+	limiter, err := newLimiter(nil)
+	check(t, err)
+	defer func() { check(t, limiter.close()) }()
+	thread, release := heldThread(t)
+	defer release()
+	const noThread = 1<<22 - 1 // the kernel gives no number as large
+	for name, number := range map[string]int{"none": 0, "gone": noThread, "alive": thread} {
+		s, w, err := limiter.wrap(start{argv0: "/bin/true", argv: []string{"true"}})
+		check(t, err)
+		s.after(number)
+		pid, err := syscall.ForkExec(s.argv0, s.argv, s.attr)
+		end := started{pid: pid, listener: -1, err: err}
+		if number == thread && err == nil {
+			poll := []unix.PollFd{{Fd: int32(w.read), Events: unix.POLLIN}}
+			_ = unix.Close(w.status)
+			if n, err := unix.Poll(poll, 300); n != 0 && err == nil {
+				t.Error("the program was executed while the thread that started it lived")
+			}
+			w.status = -1
+			release()
+		}
+		if end = w.finish(end); end.err != nil {
+			t.Fatalf("%s: %v", name, end.err)
+		}
+		if status := wait(t, pid); status != 0 {
+			t.Errorf("%s: the program ended with %#x", name, status)
+		}
+	}
+}
+
+func TestConfinedStartsWaitForTheirThread(t *testing.T) {
+	for name, again := range map[string]bool{"a thread for each start": false, "one for all": true} {
+		threads := threads{again: again}
+		unset := "\x05" + string(threadDigits(0)) + "/bin/true"
+		s := start{argv0: "/bin/true", argv: []string{unset, "true"}, result: make(chan started, 1), limited: true}
+		end := threads.start(s, false, func(bool) (int, error) { return -1, nil })
+		check(t, end.err)
+		wait(t, end.pid)
+		threads.close()
+		if waits := s.argv[0] != unset; waits == again || len(s.argv[0]) != len(unset) {
+			t.Errorf("%s: the limiter was told %q", name, s.argv[0])
+		}
+	}
+	requireABI(t, abiScopes)
+	s := newStage(t, true)
+	launcher, err := Compile(with(func(p *Policy) { p.Enforcement = BestEffort }), s.layout(), Probe())
+	check(t, err)
+	defer launcher.Close()
+	if launcher.limiter == nil {
+		t.Error("starts without limits do not wait for their thread")
+	}
+}
+
+// noProgramsMain makes its pid namespace one that executes no memory files, and says what is wrong with a sandbox there.
+func noProgramsMain() int {
+	if err := os.WriteFile("/proc/sys/vm/memfd_noexec", []byte("2"), 0); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	launcher, err := Compile(Default(), Layout{Workspace: os.Getenv("BASE")}, Probe())
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	defer launcher.Close()
+	if report := launcher.Report(); !report.Enforced || report.LandlockABI != abiScopes-1 || !strings.Contains(strings.Join(report.Notes, "\n"), "program in memory") {
+		fmt.Printf("the report is %+v\n", report)
+	}
+	for script, refused := range map[string]bool{"kill -0 $PPID": true, "kill -0 $$": false} {
+		pid, err := launcher.Start("/bin/sh", []string{"sh", "-c", script + " 2>/dev/null"}, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}})
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		var status syscall.WaitStatus
+		if _, err := syscall.Wait4(pid, &status, 0, nil); err != nil || (status != 0) != refused {
+			fmt.Printf("%s: %#x %v\n", script, int(status), err)
+		}
+	}
+	return 0
+}
+
+// Where no program in memory can be executed, no start can wait for its thread, and another wall keeps signals from it.
+func TestNoProgramsInMemory(t *testing.T) {
+	requireABI(t, abiScopes)
+	s := newStage(t, true)
+	if os.Geteuid() != 0 {
+		t.Skip("only root makes a pid namespace")
+	}
+	cmd := exec.CommandContext(t.Context(), s.binary)
+	cmd.Env = []string{raceOptions, roleVariable + "=" + roleNoPrograms, "BASE=" + s.at("workspace")}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

@@ -269,7 +269,8 @@ func TestSwapWhileCompiling(t *testing.T) {
 			if swapped {
 				check(t, swap{Path: s.at("home"), Aside: s.at("aside"), Link: s.at("outside")}.happen())
 			}
-			limiter := p.newLimiter()
+			limiter, err := p.newLimiter()
+			check(t, err)
 			defer limiter.close()
 			launcher, err := newLauncher(p, caps, limiter)
 			check(t, err)

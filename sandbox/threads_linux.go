@@ -17,6 +17,8 @@ type start struct {
 	argv   []string
 	attr   *syscall.ProcAttr
 	result chan started
+	// limited says that it goes through a limiter.
+	limited bool
 }
 
 // started is what a start ended with.
@@ -203,7 +205,11 @@ func (t *threads) close() {
 
 // run is a thread's life.
 func (t *threads) run(first *start, supervised bool, c confine) {
-	defer reserve.used()
+	defer func() {
+		if reserve.used() {
+			t.alive.Go(func() { reserve.fill() }) // Not here: the command waits for the end of this thread.
+		}
+	}()
 	listener, err := c(supervised)
 	if err != nil {
 		t.fail(first, supervised, err)
@@ -218,6 +224,9 @@ func (t *threads) run(first *start, supervised bool, c confine) {
 			if s = nextStart(next); s == nil {
 				break
 			}
+		}
+		if !t.again {
+			s.after(unix.Gettid())
 		}
 		pid, err := syscall.ForkExec(s.argv0, s.argv, s.attr)
 		waits := err == syscall.EAGAIN || err == nil && t.again // ForkExec returns the kernel's bare answer
@@ -320,13 +329,9 @@ func (r *threadReserve) has() bool {
 	return r.size == 0 || r.left.Load() > r.least() || r.fill()
 }
 
-// used notes that a thread ends. Its own task is just about to be free, and a start has just worked: if ever there is
-// room for new threads, it is now.
-func (r *threadReserve) used() {
-	if r.left.Add(-1) <= r.low() {
-		r.fill()
-	}
-}
+// used notes that a thread ends, and tells whether the reserve is to be filled. Its own task is just about to be free, and a
+// start has just worked: if ever there is room for new threads, it is now.
+func (r *threadReserve) used() (low bool) { return r.left.Add(-1) <= r.low() }
 
 // fill says that the reserve is not low, or is no longer. Where no task is to be had it stays low.
 func (r *threadReserve) fill() bool {
