@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"slices"
@@ -137,6 +138,11 @@ type toolCall struct {
 	do   func(context.Context, *engine) (renderer, error)
 }
 
+// limit is how long the call may take. A wait can be as long as there are durations, to which nothing can be added.
+func (c toolCall) limit() time.Duration {
+	return min(max(c.wait, callSlack), math.MaxInt64-callSlack) + callSlack
+}
+
 // renderer gives a result's two forms.
 type renderer struct {
 	json func() ([]byte, error)
@@ -246,7 +252,7 @@ arguments there is close_stdin, which ends the input after chars.`,
 // callTool makes one call and prints the result.
 func (p *plugin) callTool(ctx context.Context, f *toolFlags, session string, call toolCall) error {
 	return p.connected(ctx, &f.place, session, func(ctx context.Context, e *engine) error {
-		ctx, cancel := context.WithTimeout(ctx, max(call.wait, callSlack)+callSlack)
+		ctx, cancel := context.WithTimeout(ctx, call.limit())
 		defer cancel()
 		result, err := call.do(ctx, e)
 		if errors.Is(err, context.Canceled) {
