@@ -284,7 +284,7 @@ func (p *plan) startError(err error) error {
 		failed.Detail = "the program is there, its interpreter or loader is not"
 	}
 	if errno == syscall.E2BIG {
-		failed.Detail = "one argument may hold 131071 bytes; a script may be larger"
+		failed.Detail = p.tooBig()
 	}
 	return failed
 }

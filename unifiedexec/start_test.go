@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -67,6 +68,33 @@ func TestStartErrors(t *testing.T) {
 	}
 	if list := e.List(); len(list) != 0 {
 		t.Errorf("List = %+v", list)
+	}
+}
+
+// The kernel says only that a start is too large; the error says what of it, and how much may be.
+func TestStartErrorOfALargeStart(t *testing.T) {
+	e := newEngine(t, Config{Settings: Settings{Environment: EnvironmentPolicy{Inherit: InheritNone}}})
+	argv := []string{"/bin/true"}
+	many := map[string]string{}
+	for i := range 100 {
+		many["V"+itoa(i)] = strings.Repeat("x", 100<<10)
+	}
+	for name, tc := range map[string]struct {
+		command Command
+		detail  string
+	}{
+		"Argument":  {Command{Argv: []string{"/bin/true", "a", strings.Repeat("x", 1<<17)}}, `^argument 2 has 131072 bytes, and one may have 131071; a script may be larger$`},
+		"Variable":  {Command{Argv: argv, Env: map[string]string{"AB": strings.Repeat("x", 131_069)}}, `^the variable AB has 131069 bytes, and with its name and = one may have 131071$`},
+		"Variables": {Command{Argv: argv, Env: many}, `^the variables take 10[0-9]{6} bytes and the arguments 18; together they may take [0-9]+$`},
+	} {
+		_, err := e.Start(testContext(t), tc.command)
+		var got *StartError
+		if !errors.As(err, &got) || got.Errno != syscall.E2BIG || !regexp.MustCompile(tc.detail).MatchString(got.Detail) {
+			t.Errorf("%s: %v, want %s", name, err, tc.detail)
+		}
+	}
+	if p := start(t, e, Command{Argv: argv, Env: map[string]string{"AB": strings.Repeat("x", 131_068)}}); waitExit(t, p).Code != 0 {
+		t.Error("the largest variable is too large")
 	}
 }
 

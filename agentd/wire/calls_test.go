@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 )
 
@@ -165,6 +166,33 @@ func TestCallsHaveBounds(t *testing.T) {
 		result, err := calls.ExecCommand(deadline(t), &ExecCommandRequest{Justification: strings.Repeat("x", tc.request), YieldTimeMs: &size})
 		if status.Code(err) != tc.code || err == nil && len(result.GetOutput()) != tc.response {
 			t.Errorf("%s: %d bytes, %v", name, len(result.GetOutput()), err)
+		}
+	}
+}
+
+// A request that is too large says which of its fields is.
+func TestOversizedRequestNamesItsField(t *testing.T) {
+	text := strings.Repeat("x", maxRequestBytes)
+	half := text[:len(text)/2]
+	for name, tc := range map[string]struct {
+		request proto.Message
+		field   string
+	}{
+		"script":    {&ExecCommandRequest{Command: &Command{Program: &Command_Script{Script: text}, Workdir: "x"}}, "command.script"},
+		"input":     {&ExecCommandRequest{Command: &Command{Program: &Command_Script{Script: half}, StdinData: []byte(half + "x")}}, "command.stdin_data"},
+		"variables": {&ExecCommandRequest{Command: &Command{Env: map[string]string{"A": half, "B": half}}}, "command.env"},
+		"arguments": {&RunRequest{Command: &Command{Program: &Command_Argv{Argv: &Argv{Args: []string{half, half}}}}}, "command.argv.args"},
+		"keys":      {&WriteStdinRequest{SessionId: 1000, Chars: text}, "chars"},
+		"rule":      {&ExecCommandRequest{PrefixRule: []string{text}}, "prefix_rule"},
+	} {
+		_, err := newFrame(frameCall, 1, nil, tc.request)
+		details := status.Convert(err).Details()
+		if status.Code(err) != codes.ResourceExhausted || len(details) != 1 {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got := details[0].(*errdetails.BadRequest).GetFieldViolations()[0].GetField(); got != tc.field {
+			t.Errorf("%s: the field is %q, want %q", name, got, tc.field)
 		}
 	}
 }

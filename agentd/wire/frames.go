@@ -78,7 +78,7 @@ func newFrame(kind byte, call uint64, head []byte, message proto.Message) ([]byt
 		return nil, status.Errorf(codes.Internal, "encoding a message: %v", err)
 	}
 	if bytes, most := len(encoded)-begin, bodyOf(kind); bytes > most {
-		return nil, status.Errorf(codes.ResourceExhausted, "a message has %d bytes, and at most %d are taken", bytes, most)
+		return nil, oversized(kind, message, bytes, most)
 	}
 	binary.BigEndian.PutUint32(encoded, uint32(len(encoded)-sizeBytes))
 	return encoded, nil

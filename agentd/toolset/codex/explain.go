@@ -9,14 +9,12 @@ import (
 
 // argumentOf says which argument a field of the wire comes from, where the names differ.
 var argumentOf = map[string]string{
-	"command.script":  "cmd",
-	"script":          "cmd",
-	"stdin_data":      "stdin",
-	"command.timeout": "timeout_ms",
-	"timeout":         "timeout_ms",
-
-	"command.sandbox.filesystem": "sandbox.filesystem",
-	"command.sandbox.network":    "sandbox.network",
+	"command.script":     "cmd",
+	"script":             "cmd",
+	"stdin_data":         "stdin",
+	"command.stdin_data": "stdin",
+	"command.timeout":    "timeout_ms",
+	"timeout":            "timeout_ms",
 }
 
 // Explain turns the agent's error about a field of the wire into an *ArgumentError about
@@ -29,6 +27,9 @@ func Explain(err error) error {
 	name := answered.Field
 	if argument, ok := argumentOf[name]; ok {
 		name = argument
+	} else {
+		// The rest of a command's fields have the same names in the tool.
+		name = strings.TrimPrefix(name, "command.")
 	}
 	return &ArgumentError{Field: name, Problem: strings.TrimPrefix(answered.Message, answered.Field+": ")}
 }
