@@ -43,6 +43,9 @@ type Streams struct {
 	OnStart   func(*wire.Process)
 	// OnGap tells which bytes of the output, by offset, can no longer be had.
 	OnGap func(from, to uint64)
+	// OnLost tells that the agent was killed while the command ran: what it wrote and was not passed on is lost, and
+	// nobody knows how much that is.
+	OnLost func()
 	// OnDenials tells, last of all, what the sandbox refused the command, unless that is nothing.
 	OnDenials func([]*wire.Denial)
 	// OnBreak tells that the connection broke and will be made again, OnResume that it was.
@@ -231,6 +234,7 @@ func (a *attachment) join(stream attachStream) error {
 		if a.streams.OnStart != nil {
 			a.streams.OnStart(joined)
 		}
+		a.tellLost(joined)
 		return nil
 	}
 	if !joined.GetStartTime().AsTime().Equal(a.process.GetStartTime().AsTime()) {
@@ -243,7 +247,14 @@ func (a *attachment) join(stream attachStream) error {
 	if a.streams.OnResume != nil {
 		a.streams.OnResume()
 	}
+	a.tellLost(joined)
 	return nil
+}
+
+func (a *attachment) tellLost(joined *wire.Process) {
+	if joined.GetOutputLost() && a.streams.OnLost != nil {
+		a.streams.OnLost()
+	}
 }
 
 func (a *attachment) receive(stream attachStream) (*wire.ExitRecord, error) {

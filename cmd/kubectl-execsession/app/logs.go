@@ -31,7 +31,8 @@ also of one that ended and is still kept. Bytes that are not kept any more are c
 standard error, and so is what a broken connection left out, with the offset to go on at.
 
 With -f it goes on until nobody can write any more: a descendant may outlive its command.
-Exit code 254 means that not all of it was seen.`,
+Exit code 254 means that not all of it was seen, and that is not counted: also when agentd
+was killed while the command ran, with which its output is lost.`,
 		Example: `  kubectl execsession logs hello 1234
   kubectl execsession logs hello 1234 -f --since-offset 65536`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -72,6 +73,7 @@ func (p *plugin) logs(ctx context.Context, f *logsFlags, e *engine, process int3
 		Stdout:  at.through(p.Out, f.stream != "stderr"),
 		Stderr:  at.through(p.Out, f.stream != "stdout"),
 		OnStart: func(*wire.Process) { at.known = true },
+		OnLost:  func() { at.lost = true },
 		OnGap: func(from, to uint64) {
 			at.offset = to
 			fmt.Fprintf(p.Err, "warning: %d bytes of the output (from byte %d) are lost: they were no longer kept\n", to-from, from)
@@ -82,6 +84,8 @@ func (p *plugin) logs(ctx context.Context, f *logsFlags, e *engine, process int3
 		OnResume: func() { fmt.Fprintln(p.Err, "connected again") },
 	})
 	switch {
+	case err == nil && at.lost:
+		return &codeError{exitNoRecord, fmt.Errorf("what process %d wrote is lost, and nobody knows how much: agentd was killed while it ran", process)}
 	case err == nil:
 		return nil
 	case !at.known:
@@ -97,6 +101,8 @@ type position struct {
 	offset uint64
 	// known is set once the command was found.
 	known bool
+	// lost is set when nobody can have what follows.
+	lost bool
 }
 
 // through counts what is written, and passes it on if it is wanted.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -88,20 +89,22 @@ func (p *plugin) connected(ctx context.Context, at *place, session string, f fun
 
 // processLine is a process in the output of ps -o json.
 type processLine struct {
-	ID           int32      `json:"id"`
-	State        string     `json:"state"`
-	Command      string     `json:"command"`
-	Workdir      string     `json:"workdir"`
-	TTY          bool       `json:"tty"`
-	PID          int32      `json:"pid"`
-	StartTime    time.Time  `json:"startTime"`
-	OutputBytes  uint64     `json:"outputBytes"`
-	DroppedBytes uint64     `json:"droppedBytes"`
-	Descendants  int32      `json:"descendants"`
-	ExitCode     *int32     `json:"exitCode,omitempty"`
-	Reason       string     `json:"reason,omitempty"`
-	Signal       string     `json:"signal,omitempty"`
-	EndTime      *time.Time `json:"endTime,omitempty"`
+	ID           int32     `json:"id"`
+	State        string    `json:"state"`
+	Command      string    `json:"command"`
+	Workdir      string    `json:"workdir"`
+	TTY          bool      `json:"tty"`
+	PID          int32     `json:"pid"`
+	StartTime    time.Time `json:"startTime"`
+	OutputBytes  uint64    `json:"outputBytes"`
+	DroppedBytes uint64    `json:"droppedBytes"`
+	// OutputLost says that agentd was killed while the command ran: outputBytes is not known.
+	OutputLost  bool       `json:"outputLost,omitempty"`
+	Descendants int32      `json:"descendants"`
+	ExitCode    *int32     `json:"exitCode,omitempty"`
+	Reason      string     `json:"reason,omitempty"`
+	Signal      string     `json:"signal,omitempty"`
+	EndTime     *time.Time `json:"endTime,omitempty"`
 	// Denied counts the calls that the sandbox refused, and Denials tells them by their kind.
 	Denied  uint64         `json:"denied"`
 	Denials []codex.Denial `json:"denials,omitempty"`
@@ -122,7 +125,7 @@ func lineOf(process *wire.Process) processLine {
 	line := processLine{
 		ID: process.GetId(), State: "Running", Command: process.GetCommand(), Workdir: process.GetWorkdir(),
 		TTY: process.GetTty(), PID: process.GetPid(), StartTime: process.GetStartTime().AsTime(),
-		OutputBytes: process.GetOutputBytes(), DroppedBytes: process.GetDroppedBytes(), Descendants: process.GetDescendants(),
+		OutputBytes: process.GetOutputBytes(), DroppedBytes: process.GetDroppedBytes(), OutputLost: process.GetOutputLost(), Descendants: process.GetDescendants(),
 		Denied: deniedCalls(process.GetDenials()), Denials: codex.Denials(process.GetDenials()),
 	}
 	if record := process.GetExit(); record != nil {
@@ -160,7 +163,7 @@ func printProcesses(to io.Writer, processes []*wire.Process, wide bool, now time
 	fmt.Fprintln(table, strings.Join(columns, "\t"))
 	for _, process := range processes {
 		line := lineOf(process)
-		cells := []any{line.ID, statusOf(line), now.Sub(line.StartTime).Round(time.Second), yesNo(line.TTY), line.OutputBytes, line.Denied}
+		cells := []any{line.ID, statusOf(line), now.Sub(line.StartTime).Round(time.Second), yesNo(line.TTY), outputOf(line), line.Denied}
 		if wide {
 			cells = append(cells, line.DroppedBytes, line.PID, line.Descendants, codex.Quote(line.Workdir))
 		}
@@ -186,6 +189,14 @@ func statusOf(line processLine) string {
 		return fmt.Sprintf("%s(%s)", line.Reason, codex.Quote(line.Signal))
 	}
 	return fmt.Sprintf("%s(%d)", line.Reason, *line.ExitCode)
+}
+
+// outputOf is how much was written, if anybody knows.
+func outputOf(line processLine) string {
+	if line.OutputLost {
+		return "lost"
+	}
+	return strconv.FormatUint(line.OutputBytes, 10)
 }
 
 func yesNo(b bool) string {
