@@ -45,6 +45,7 @@ func (e *Engine) WriteStdin(ctx context.Context, r WriteStdinRequest) (Result, e
 	if err != nil {
 		return Result{}, err
 	}
+	call.feeds = r.Chars != "" || r.CloseStdin
 	p, err := e.table.use(r.ProcessID)
 	if err != nil {
 		return Result{}, err
@@ -72,8 +73,12 @@ func (e *Engine) WriteStdin(ctx context.Context, r WriteStdinRequest) (Result, e
 // maxUnread is how much input of calls may wait for a process that does not read.
 const maxUnread = 1 << 20
 
-// feed writes or interrupts, and returns what the process has not read yet, or nil.
+// feed writes or interrupts, and returns what the process has not read yet, or nil. A call that cannot do all of it does
+// nothing.
 func (p *Process) feed(ctx context.Context, chars string, eof bool) (*piece, error) {
+	if eof && !p.hasStdin() {
+		return nil, p.forgiveEnd(ctx, ErrStdinClosed)
+	}
 	if chars == interruptKey && p.terminal == nil {
 		if err := p.signalGroup(unix.SIGINT); err != nil {
 			return nil, err
@@ -86,7 +91,10 @@ func (p *Process) feed(ctx context.Context, chars string, eof bool) (*piece, err
 		fed, err = p.feedChars(chars)
 	}
 	if eof && err == nil {
-		err = p.CloseStdin()
+		var end *piece
+		if end, err = p.endInput(); fed == nil {
+			fed = end
+		}
 	}
 	return fed, p.forgiveEnd(ctx, err)
 }
@@ -166,6 +174,8 @@ type call struct {
 	yield     time.Duration
 	maxTokens int64
 	notices   []string
+	// feeds is set for a call that does more than poll.
+	feeds bool
 }
 
 func (e *Engine) newCall(yieldMS *int64, unset, shortest, longest time.Duration, maxTokens *int64) (call, error) {
@@ -209,13 +219,15 @@ func (c call) collect(ctx context.Context, wait *wait, p *Process, fed *piece) (
 		if interrupted, err = c.awaitFed(ctx, wait, p, fed); err != nil {
 			return Result{}, err
 		}
-		if left := p.input.queued(); left > 0 {
-			c.notices = append(c.notices, fmt.Sprintf("%d bytes of input wait for the command to read them", left))
-		}
 	}
 	if !interrupted {
 		if interrupted, err = wait.until(ctx, p.done, c.yield); err != nil {
 			return Result{}, err
+		}
+	}
+	if c.feeds && p.hasStdin() {
+		if left := p.input.queued(); left > 0 {
+			c.notices = append(c.notices, fmt.Sprintf("%d bytes of input wait for the command to read them", left))
 		}
 	}
 	if interrupted {
@@ -239,6 +251,9 @@ func (c call) awaitFed(ctx context.Context, wait *wait, p *Process, fed *piece) 
 	}
 	select {
 	case <-fed.done:
+		if fed.end {
+			return interrupted, nil // An end that nobody reads any more is none.
+		}
 		return interrupted, p.forgiveEnd(ctx, fed.err)
 	default:
 		return interrupted, nil

@@ -69,14 +69,6 @@ type piece struct {
 	told func(*piece)
 }
 
-// atOnce is the piece's error when there was one at once.
-func (p *piece) atOnce() error {
-	if p.done != nil {
-		return nil
-	}
-	return p.err
-}
-
 func newInput(f *os.File, terminal, fed bool, spawn func(func())) *input {
 	return &input{file: f, terminal: terminal, fed: fed, spawn: spawn, press: func() bool { return false }}
 }

@@ -26,8 +26,13 @@ func TestUnreadInputWaitsAndKeepsItsOrder(t *testing.T) {
 		want += more
 	}
 	r, err := e.WriteStdin(testContext(t), WriteStdinRequest{ProcessID: id, Chars: "last", CloseStdin: true, YieldTimeMS: ms(250)})
-	if err != nil || r.Exit != nil {
+	if err != nil || r.Exit != nil || len(r.Notices) != 1 {
 		t.Fatalf("last %+v, %v", r, err)
+	}
+	// Closing says it too, again and again.
+	r, err = e.WriteStdin(testContext(t), WriteStdinRequest{ProcessID: id, CloseStdin: true, YieldTimeMS: ms(250)})
+	if err != nil || r.Exit != nil || len(r.Notices) != 1 || !strings.Contains(r.Notices[0], "bytes of input wait") {
+		t.Fatalf("closing %+v, %v", r, err)
 	}
 	if _, err := e.WriteStdin(testContext(t), WriteStdinRequest{ProcessID: id, Chars: "x"}); !errors.Is(err, ErrStdinClosed) {
 		t.Errorf("after the end: %v", err)
@@ -36,6 +41,38 @@ func TestUnreadInputWaitsAndKeepsItsOrder(t *testing.T) {
 	exec(t, e, Command{Script: "touch go"}, 30_000)
 	if got := converse(t, e, id, "", "done\n"); got != sum+"done\n" {
 		t.Errorf("the process read %q, want %q", got, sum)
+	}
+}
+
+// The end of the input waits like the input, and says so; a command that reads no more makes it no error.
+func TestEndOfUnreadInput(t *testing.T) {
+	e := newEngine(t, Config{})
+	id := exec(t, e, Command{Script: "while [ ! -e go ]; do sleep 0.05; done; exec 0<&-; while [ ! -e on ]; do sleep 0.05; done; echo done", Stdin: StdinOpen}, 250).ProcessID
+	writeStdin(t, e, id, fill(300_000), 250)
+	r, err := e.WriteStdin(testContext(t), WriteStdinRequest{ProcessID: id, CloseStdin: true, YieldTimeMS: ms(250)})
+	if err != nil || r.Exit != nil || len(r.Notices) != 1 || !strings.Contains(r.Notices[0], "bytes of input wait") {
+		t.Errorf("%+v, %v", r, err)
+	}
+	exec(t, e, Command{Script: "touch go"}, 30_000)
+	exec(t, e, Command{Script: "touch on"}, 30_000)
+	converse(t, e, id, "", "done\n")
+}
+
+// A call does all of what it says or nothing: an end that cannot be is told before anybody is interrupted.
+func TestInterruptAndEndOfNoInput(t *testing.T) {
+	e := newEngine(t, Config{})
+	for _, c := range []Command{{}, {Stdin: StdinData, StdinData: []byte("x")}} {
+		c.Script = "trap 'touch a-hit' INT; echo up; while [ ! -e go ]; do sleep 0.05; done; ls"
+		p := launchTool(t, e, c, "up")
+		_, err := e.WriteStdin(testContext(t), WriteStdinRequest{ProcessID: p.ID(), Chars: "\x03", CloseStdin: true})
+		if !errors.Is(err, ErrStdinClosed) {
+			t.Errorf("error %v", err)
+		}
+		exec(t, e, Command{Script: "touch go"}, 30_000)
+		if got := converse(t, e, p.ID(), "", "go\n"); strings.Contains(got, "hit") {
+			t.Errorf("it was interrupted all the same: %q", got)
+		}
+		exec(t, e, Command{Script: "rm go"}, 30_000)
 	}
 }
 

@@ -138,13 +138,23 @@ const (
 // CloseStdin ends the input after what was written before: it closes the pipe, or types the terminal's end-of-file
 // character, after which the terminal still takes input. Closing twice is no error.
 func (p *Process) CloseStdin() error {
-	if p.input == nil || p.input.fed {
-		return ErrStdinClosed
+	_, err := p.endInput()
+	return err
+}
+
+// hasStdin is whether a caller ever could feed it.
+func (p *Process) hasStdin() bool { return p.input != nil && !p.input.fed }
+
+// endInput is CloseStdin that returns the end when it has to wait for its turn.
+func (p *Process) endInput() (queued *piece, err error) {
+	if !p.hasStdin() || p.terminal != nil && !p.takesInput() {
+		return nil, ErrStdinClosed
 	}
-	if p.terminal != nil && !p.takesInput() {
-		return ErrStdinClosed
+	end := p.input.putEnd()
+	if end.done == nil {
+		return nil, end.err
 	}
-	return p.input.putEnd().atOnce()
+	return end, nil
 }
 
 // Resize changes the terminal's size.
