@@ -47,7 +47,7 @@ func init() {
 		"signal a thread of its own by tkill":        "",
 		"own a socket by FIOSETOWN":                  "",
 		"own a socket by SIOCSPGRP":                  "",
-		"own a socket by F_SETOWNEX":                 "",
+		"own a socket by F_SETOWNEX":                 "EPERM",
 		"SIGIO of a program with one thread":         "",
 		"SIGIO by FIOASYNC":                          "",
 		"SIGIO from a terminal":                      "",

@@ -34,15 +34,14 @@ func Compile(policy Policy, layout Layout, caps Capabilities) (*Launcher, error)
 	return launcher, nil
 }
 
-// newLimitedPlan makes a plan and its limiter. In a scope of signals without one, a command could signal the thread that starts
-// it: what stands in for scopes on older kernels is used then.
+// newLimitedPlan makes a plan and its limiter. A command that could signal the thread that starts it has no scope of signals.
 func newLimitedPlan(policy Policy, layout Layout, caps Capabilities) (*plan, *limiter, error) {
 	plan, err := newPlan(policy, layout, caps, hardLimit)
 	if err != nil {
 		return nil, nil, err
 	}
 	limiter, missing := plan.newLimiter()
-	if missing == nil || plan.abi < abiScopes {
+	if missing == nil || !plan.openStarter() {
 		return plan, limiter, nil
 	}
 	caps.LandlockABI = abiScopes - 1

@@ -45,8 +45,8 @@
 //
 // A start happens on a thread of its own, which restricts itself, forks, and ends: a
 // goroutine locks the thread and never unlocks it, so that Go destroys it. The agent's other threads stay free.
-// The main thread cannot be destroyed, so it is never used. What is executed first is a program of a few instructions
-// that waits for the thread's end: a signal from the same Landlock domain would end the agent with it.
+// The main thread cannot be destroyed, so it is never used. As long as it lives, the thread is in the command's
+// own Landlock domain, in which signals are free: the filter keeps those from it that reach a single thread.
 //
 // # Denials
 //

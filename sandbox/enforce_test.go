@@ -338,6 +338,7 @@ var observedRules = map[string]string{
 	"scheduler of the agent": "other-processes", "parameters of the agent": "other-processes", "nice of the agent": "other-processes",
 	"nice of the agent's group": "other-processes", "nice of the user": "other-processes",
 	"I/O priority of the agent": "other-processes", "I/O priority of the user": "other-processes",
+	"signal another command's tid": ruleSignals, "own a socket by F_SETOWNEX": ruleSignals,
 	"lower its mark": "marks", "lower its mark, high word": "marks", "lower its mark by setrlimit": "marks",
 
 	"unshare a user namespace": "namespaces", "unshare a mount namespace": "namespaces", "setns": "namespaces",

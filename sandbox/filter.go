@@ -49,6 +49,7 @@ func (v verdict) errno() uint16 {
 const (
 	eperm           = 1
 	eacces          = 13
+	einval          = 22
 	enosys          = 38
 	eprotonosupport = 93
 	eafnosupport    = 97

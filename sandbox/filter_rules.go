@@ -29,6 +29,7 @@ const (
 	fioSetOwner = 0x8901
 	siocSetPgrp = 0x8902
 	sigURG      = 23
+	pidfdThread = 0x80
 
 	oAccessMode = 0x3
 	oTrunc      = 0x200
@@ -179,15 +180,37 @@ const (
 	ruleAbstract = "abstract-sockets"
 )
 
-// scopeRules stand in for Landlock's scopes, with a supervisor in the agent that knows whose process a number is: see signals_linux.go
-// and broker_linux.go.
-func scopeRules(agent int) []rule {
+// agentRules keep signals from the agent's threads.
+func agentRules(agent int) []rule {
 	return []rule{
 		// Go's runtime preempts its threads by this signal, also from a thread that is confined already: its call must neither be
 		// refused, because the runtime would wait for the signal for ever, nor be asked about. To a Go program the signal means nothing else.
 		{id: ruleSignals, calls: []string{"tgkill"}, when: []test{argIs(0, uint32(agent)), argIs(2, sigURG)}, then: allow},
 		// Nor may the end of the agent wait for a supervisor that ends with it.
 		{id: ruleSignals, calls: []string{"tgkill"}, when: []test{argIs(0, uint32(agent))}, then: refuse(eperm), unseen: true},
+	}
+}
+
+// starterRules keep signals from the one thread of the agent that Landlock's scope lets them reach: the thread that starts a
+// command is in the command's domain, and lives for a moment after the start. Signals to a single thread are all
+// that reaches it, because it is not the first of its process.
+func starterRules(agent int) []rule {
+	return append(agentRules(agent),
+		rule{id: ruleSignals, calls: []string{"rt_tgsigqueueinfo"}, when: []test{argIs(0, uint32(agent))}, then: refuse(eperm)},
+		// The number alone does not say whose thread it is; musl raises signals by this call.
+		rule{id: ruleSignals, calls: []string{"tkill"}, then: askOwner},
+		// As on kernels without descriptors of threads.
+		rule{id: ruleSignals, calls: []string{"pidfd_open"}, when: []test{anyBit(1, pidfdThread)}, then: refuse(einval)},
+		rule{id: ruleSignals, calls: []string{"pidfd_send_signal"}, when: []test{argNot(3, 0)}, then: refuse(einval)},
+		// The thread that would get the signals lies in memory.
+		rule{id: ruleSignals, calls: []string{"fcntl"}, when: []test{argIs(1, fSetOwnerEx)}, then: refuse(eperm)},
+	)
+}
+
+// scopeRules stand in for Landlock's scopes, with a supervisor in the agent that knows whose process a number is: see signals_linux.go
+// and broker_linux.go.
+func scopeRules(agent int) []rule {
+	return append(agentRules(agent), []rule{
 		{
 			id:    ruleSignals,
 			calls: []string{"kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"},
@@ -213,7 +236,7 @@ func scopeRules(agent int) []rule {
 		},
 		{id: "connect", calls: []string{"connect"}, then: askOwner},
 		{id: "bind", calls: []string{"bind"}, then: askOwner},
-	}
+	}...)
 }
 
 // Families, types and protocols of sockets.
@@ -319,6 +342,9 @@ func filterRules(policy Policy, network NetworkMode, abi, agent int) []rule {
 		if level.asked != nil && agent != 0 {
 			rules = append(rules, level.asked(agent)...)
 		}
+	}
+	if abi >= abiScopes && agent != 0 {
+		rules = append(rules, starterRules(agent)...)
 	}
 	return slices.Concat(rules, baselineRules, socketRules(network))
 }

@@ -66,6 +66,8 @@ func TestMain(m *testing.M) {
 		os.Exit(limitedMain())
 	case roleSelf:
 		os.Exit(selfMain())
+	case roleStarter:
+		os.Exit(starterMain())
 	case roleNoPrograms:
 		os.Exit(noProgramsMain())
 	case roleCounted:

@@ -12,11 +12,10 @@ import (
 )
 
 // limiter starts programs under limits that the agent itself does not have, and after the end of the thread that starts
-// them. Limits belong to a process and not to a thread, so they cannot be set before the fork; and set from outside
-// after the exec they would come too late for what the program forked first. The thread is in the program's own Landlock
-// domain, in which signals are free, and a signal to one thread of the agent ends all of it. So the
-// confined thread executes a program of a few instructions instead, which waits until that thread is gone, sets its own
-// limits and executes the program that is wanted. See docs/design/limits.md.
+// them, where no supervisor keeps its signals from that thread. Limits belong to a process and not to a thread, so they
+// cannot be set before the fork; and set from outside after the exec they would come too late for what the program forked
+// first. So the confined thread executes a program of a few instructions instead, which waits until that thread is gone, sets
+// its own limits and executes the program that is wanted. See docs/design/limits.md.
 type limiter struct {
 	// program is a sealed memory file. Landlock has no rule about those, so it can be executed under every policy; no
 	// process keeps a descriptor of it.
@@ -220,7 +219,7 @@ func reap(pid int) {
 
 // newLimiter is nil where the plan has no limits to set and no thread to wait for. Where it cannot be made, the limits are gaps.
 func (p *plan) newLimiter() (*limiter, error) {
-	if len(p.limits) == 0 && p.abi < abiScopes {
+	if len(p.limits) == 0 && !p.openStarter() {
 		return nil, nil
 	}
 	made, err := newLimiter(p.limits)
@@ -232,3 +231,6 @@ func (p *plan) newLimiter() (*limiter, error) {
 	}
 	return nil, err
 }
+
+// openStarter is whether nothing but its end keeps signals from the thread that starts a command: without a supervisor there are no starterRules.
+func (p *plan) openStarter() bool { return p.abi >= abiScopes && p.agent == 0 }

@@ -92,7 +92,7 @@ func (c signalCall) carryOut(signal int, deliver func() error) {
 	switch {
 	case signal < 0 || signal > lastSignal:
 		c.end(unix.EINVAL)
-	case c.wall.answerFirst:
+	case c.wall != nil && c.wall.answerFirst:
 		if reply(c.listener, answer{id: c.asked.id}) == nil {
 			_ = deliver() // the caller has its answer, which a signal that comes too late does not change
 		}
