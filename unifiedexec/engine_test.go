@@ -152,7 +152,7 @@ func TestConfigureChangesLaterCommands(t *testing.T) {
 func TestSignal(t *testing.T) {
 	e := newEngine(t, Config{})
 	for _, tty := range []bool{false, true} {
-		for name, want := range map[string]string{"TERM": "SIGTERM", "sigusr1": "SIGUSR1", "INT": "SIGINT"} {
+		for name, want := range map[string]string{"TERM": "SIGTERM", "sigusr1": "SIGUSR1", "INT": "SIGINT", "9": "SIGKILL", "RTMIN+2": "SIGRTMIN+2"} {
 			p := start(t, e, Command{Script: "echo up; exec sleep 300", TTY: tty})
 			awaitOutput(t, p, "up")
 			if err := p.Signal(name); err != nil {
@@ -170,6 +170,28 @@ func TestSignal(t *testing.T) {
 	var field *FieldError
 	if err := p.Signal("WINK"); !errors.As(err, &field) || field.Field != "signal" || field.Value != "WINK" {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestSignalNames(t *testing.T) {
+	for name, want := range map[string]syscall.Signal{
+		"9": syscall.SIGKILL, "1": syscall.SIGHUP, "64": 64, "33": 33, "int": syscall.SIGINT, "SIGCLD": syscall.SIGCHLD, "IOT": syscall.SIGABRT, "poll": syscall.SIGIO,
+		"RTMIN": 34, "sigrtmin+1": 35, "RTMIN+30": 64, "RTMAX": 64, "SIGRTMAX-14": 50, "rtmax-30": 34,
+	} {
+		if got, err := parseSignal(name); err != nil || got != want {
+			t.Errorf("%q is %d, %v, want %d", name, got, err, want)
+		}
+	}
+	for _, name := range []string{"", "0", "65", "-1", "+9", "9.0", "09x", "SIG", "SIG9", "RTMIN+31", "RTMIN-1", "RTMAX+1", "RTMAX-31", "RTMIN+", "RTMIN+1x", "RTMIN++1", "NOPE"} {
+		if got, err := parseSignal(name); err == nil {
+			t.Errorf("%q is %d", name, got)
+		}
+	}
+	for sig := syscall.Signal(1); sig <= lastRealTime; sig++ {
+		name := signalName(sig)
+		if got, err := parseSignal(name); (err != nil || got != sig) && sig != 32 && sig != 33 {
+			t.Errorf("%d is called %q, which is %d, %v", sig, name, got, err)
+		}
 	}
 }
 

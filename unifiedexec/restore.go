@@ -109,7 +109,7 @@ func (e *Engine) restored(info Info) *Process {
 		done: make(chan struct{}), turn: make(chan struct{}, 1),
 		notices: []string{outputLostNotice},
 		reaped:  true, exit: info.Exit, outputLost: info.Exit == nil || info.OutputLost,
-		entry: entry{restored: true, delivered: info.Told},
+		entry: entry{delivered: info.Told},
 	}
 	close(p.done)
 	if p.mark == 0 && p.pidStart != 0 {

@@ -217,7 +217,7 @@ func TestRestoredNumbersAreNotUsedAgain(t *testing.T) {
 	table := newTable(&starts)
 	for id := int32(firstID); id <= lastID; id++ {
 		if id != 54321 {
-			table.restore(&Process{id: id, entry: entry{restored: true, ended: time.Now()}})
+			table.restore(&Process{id: id, entry: entry{ended: time.Now()}})
 		}
 	}
 	id, _, err := table.reserve(Limits{MaxProcesses: 1})

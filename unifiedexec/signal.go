@@ -2,25 +2,11 @@ package unifiedexec
 
 import (
 	"os"
-	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// parseSignal reads INT, SIGTERM and so on.
-func parseSignal(name string) (unix.Signal, error) {
-	full := strings.ToUpper(name)
-	if !strings.HasPrefix(full, "SIG") {
-		full = "SIG" + full
-	}
-	if sig := unix.SignalNum(full); sig != 0 {
-		return sig, nil
-	}
-	return 0, &FieldError{Field: "signal", Value: shorten(name), Problem: "no such signal"}
-}
-
-// Signal sends a signal (INT, SIGTERM and so on) to the process group. On a terminal, INT, QUIT and
+// Signal sends a signal (INT, SIGTERM, 15, RTMIN+1 and so on) to the process group. On a terminal, INT, QUIT and
 // TSTP go where the key would send them, to the foreground group; others go to both groups.
 // A process that ended is no error.
 func (p *Process) Signal(name string) error {
@@ -125,12 +111,4 @@ func (m member) signal(sig unix.Signal) error {
 		return nil
 	}
 	return os.NewSyscallError("pidfd_send_signal", sent)
-}
-
-// signalName is SIGKILL and so on, or a number where there is no name.
-func signalName(sig syscall.Signal) string {
-	if name := unix.SignalName(sig); name != "" {
-		return name
-	}
-	return sig.String()
 }

@@ -22,8 +22,6 @@ type entry struct {
 	tool bool
 	// hidden is set for the engine's own processes, which nobody else may see.
 	hidden bool
-	// restored is set for processes of an earlier engine.
-	restored bool
 	// delivered is set once a result told the end.
 	delivered bool
 	// evicted is set for one that had to make room. It counts no more, and once it ended it is kept like any other.
@@ -130,12 +128,12 @@ func (t *table) get(id int32) (*Process, error) {
 	return nil, &UnknownProcessError{ID: id}
 }
 
-// use finds a process for WriteStdin, which does not know one whose end was told. The end of a restored one was not.
+// use finds a process for WriteStdin, which does not know one whose end a result told.
 func (t *table) use(id int32) (*Process, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := t.procs[id]
-	if p == nil || p.entry.hidden || p.entry.delivered || (!p.entry.tool && !p.entry.restored && !p.entry.ended.IsZero()) {
+	if p == nil || p.entry.hidden || p.entry.delivered {
 		return nil, &UnknownProcessError{ID: id}
 	}
 	t.clock++

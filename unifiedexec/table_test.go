@@ -142,6 +142,22 @@ func TestEvictedProcessesAreForgotten(t *testing.T) {
 	}
 }
 
+// A process that Start began is told its end like any other, also when it ended before anybody polled.
+func TestEndOfAStartedProcessIsToldOnce(t *testing.T) {
+	e := newEngine(t, Config{})
+	p := start(t, e, Command{Script: "echo out; exit 3"})
+	waitExit(t, p)
+	if r := writeStdin(t, e, p.ID(), "", 5000); r.Exit == nil || r.Exit.Code != 3 || r.Output != "out\n" {
+		t.Errorf("%+v", r)
+	}
+	if _, err := e.WriteStdin(testContext(t), WriteStdinRequest{ProcessID: p.ID()}); !errors.Is(err, ErrUnknownProcess) {
+		t.Errorf("its end was told twice: %v", err)
+	}
+	if got := readAll(t, p, ReaderOptions{}, 0); got != "out\n" {
+		t.Errorf("then it is %q", got)
+	}
+}
+
 func TestWhatCannotStartMakesNoRoom(t *testing.T) {
 	e := newEngine(t, Config{Settings: Settings{Limits: Limits{MaxProcesses: 2, ProtectedProcesses: 1}}})
 	for range 2 {
@@ -198,7 +214,7 @@ func TestTableKnowsWhoCounts(t *testing.T) {
 			defer table.mu.Unlock()
 			table.forgetLocked(p)
 		}, ended}, false},
-		"Restored": {"it ended under an earlier engine", entry{restored: true, ended: now}, nil, false},
+		"Restored": {"it ended under an earlier engine", entry{ended: now}, nil, false},
 	}
 	id := int32(firstID)
 	for name, tc := range cases {

@@ -2332,7 +2332,7 @@ func (*StdinEOF) Descriptor() ([]byte, []int) {
 
 type SignalName struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// INT, TERM and so on, with or without SIG in front.
+	// INT, TERM, RTMIN+1 and so on, with or without SIG in front, or a number from 1 to 64.
 	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2715,7 +2715,7 @@ func (x *ListProcessesResponse) GetProcesses() []*Process {
 type SignalRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ProcessId int32                  `protobuf:"varint,1,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
-	// INT, TERM and so on, with or without SIG in front.
+	// INT, TERM, RTMIN+1 and so on, with or without SIG in front, or a number from 1 to 64.
 	Signal        string `protobuf:"bytes,2,opt,name=signal,proto3" json:"signal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
