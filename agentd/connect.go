@@ -22,25 +22,22 @@ const dialTimeout = 10 * time.Second
 func Dial(ctx context.Context, socket string) (*net.UnixConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	var dialer net.Dialer
-	dialled, err := dialer.DialContext(ctx, "unix", socket)
-	if errors.Is(err, syscall.EPERM) {
+	conn, err := wire.Dial(ctx, socket)
+	switch {
+	case errors.Is(err, syscall.EPERM):
 		// Landlock scopes a command's abstract sockets to its sandbox.
 		return nil, fmt.Errorf("connecting to agentd at %q: the sandbox keeps the commands of a session from it: %w", socket, err)
-	}
-	if err != nil {
+	case isRefused(err):
+		return nil, err
+	case err != nil:
 		return nil, fmt.Errorf("connecting to agentd at %q: %w", socket, err)
 	}
-	conn, ok := dialled.(*net.UnixConn)
-	if !ok {
-		return nil, fmt.Errorf("connecting to agentd at %q: got a %T", socket, dialled)
-	}
-	deadline, _ := ctx.Deadline()
-	err = errors.Join(conn.SetReadDeadline(deadline), wire.ReadVerdict(conn), conn.SetReadDeadline(time.Time{}))
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
 	return conn, nil
+}
+
+func isRefused(err error) bool {
+	_, refused := errors.AsType[*wire.RefusedError](err)
+	return refused
 }
 
 // Splice copies between a connection to agentd and a client on in and out. It returns

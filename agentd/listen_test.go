@@ -5,9 +5,12 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,7 +24,10 @@ func testListener(t *testing.T, check peerChecker) (*gateListener, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newGateListener(socket, check, slog.New(slog.DiscardHandler))
+	l, err := newGateListener(socket, check, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = l.Close() })
 	return l, path
 }
@@ -44,26 +50,96 @@ func wantRefusal(t *testing.T, conn net.Conn, want string) {
 	}
 }
 
-func TestListenerCapsUncheckedPeers(t *testing.T) {
-	hold := make(chan struct{})
-	_, path := testListener(t, func(*net.UnixConn) error {
-		<-hold
-		return errors.New("no")
+// TestRefusedPeersTakeNoPlace keeps many connections that were refused, and is served.
+func TestRefusedPeersTakeNoPlace(t *testing.T) {
+	var refuse atomic.Bool
+	refuse.Store(true)
+	l, path := testListener(t, func(int) error {
+		if refuse.Load() {
+			return errors.New("no")
+		}
+		return nil
 	})
-	var held []net.Conn
-	for range maxUnchecked {
-		held = append(held, dialUnix(t, path))
+	for range 2 * maxConnections {
+		wantRefusal(t, dialUnix(t, path), "no")
 	}
-	// The kernel queues them in order, so this one comes when all of those are being checked.
-	wantRefusal(t, dialUnix(t, path), "too many connections")
-	close(hold)
-	for _, conn := range held {
-		wantRefusal(t, conn, "no")
+	refuse.Store(false)
+	if err := wire.ReadVerdict(dialUnix(t, path)); err != nil {
+		t.Error(err)
+	}
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+}
+
+// TestRefusalsAreCounted wants one line for the first and one for all that follow in the period.
+func TestRefusalsAreCounted(t *testing.T) {
+	var out syncBuffer
+	r := newRefusalLog(slog.New(slog.NewTextHandler(&out, nil)), time.Hour)
+	for range 1000 {
+		r.add("no")
+	}
+	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "count=1 last=no") {
+		t.Errorf("the first of many is logged as %q", got)
+	}
+	r.close()
+	if got := out.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "count=999 last=no") {
+		t.Errorf("all of them are logged as %q", got)
+	}
+	var later syncBuffer
+	r = newRefusalLog(slog.New(slog.NewTextHandler(&later, nil)), time.Millisecond)
+	r.add("no")
+	r.add("later")
+	for end := time.Now().Add(time.Minute); !strings.Contains(later.String(), "last=later") && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	r.close()
+	if got := later.String(); strings.Count(got, "\n") != 2 {
+		t.Errorf("after a period there is %q", got)
+	}
+}
+
+// TestDescendantsAreKnownAgain for a short time, in which they are told a few times why.
+func TestDescendantsAreKnownAgain(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
+	now := time.Now()
+	d := descendants{ancestor: os.Getpid(), now: func() time.Time { return now }}
+	pid := cmd.Process.Pid
+	if err := d.again(pid); err != nil {
+		t.Errorf("before it was looked at: %v", err)
+	}
+	p := &peer{pid: pid, uid: os.Getuid(), pidfd: openPidfd(t, pid)}
+	if err := d.check(p); err == nil {
+		t.Error("a child passed as no descendant")
+	}
+	for i := range maxTold {
+		if err := d.again(pid); err == nil || errors.Is(err, errToldAlready) {
+			t.Errorf("connecting again, %d: %v", i, err)
+		}
+	}
+	if err := d.again(pid); !errors.Is(err, errToldAlready) {
+		t.Errorf("connecting on and on: %v", err)
+	}
+	if err := d.again(os.Getppid()); err != nil {
+		t.Errorf("a stranger: %v", err)
+	}
+	now = now.Add(knownFor)
+	if err := d.again(pid); err != nil {
+		t.Errorf("when its number may be another's: %v", err)
+	}
+	if err := d.check(p); err == nil || errors.Is(err, errToldAlready) {
+		t.Errorf("looked at again: %v", err)
 	}
 }
 
 func TestListenerCapsServedPeers(t *testing.T) {
-	l, path := testListener(t, func(*net.UnixConn) error { return nil })
+	l, path := testListener(t, func(int) error { return nil })
 	accepted := make(chan net.Conn, maxConnections+1)
 	done := make(chan struct{})
 	go func() {
@@ -137,9 +213,9 @@ func TestReadProcess(t *testing.T) {
 	if err != nil || own.parent != os.Getppid() || own.start == "" {
 		t.Errorf("our own process is %+v, %v, want parent %d", own, err, os.Getppid())
 	}
-	line, err := lineage(os.Getpid())
-	if err != nil || len(line) < 2 || line[0] != own {
-		t.Errorf("our lineage is %+v, %v", line, err)
+	line, descends, err := (&descendants{ancestor: 1 << 30, now: time.Now}).lineage(os.Getpid())
+	if err != nil || descends || len(line) < 2 || line[0] != own {
+		t.Errorf("our lineage is %+v, %t, %v", line, descends, err)
 	}
 	if _, err := readProcess(1 << 30); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a process that is not there: %v", err)

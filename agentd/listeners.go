@@ -18,7 +18,7 @@ func ListenPod(name string, log *slog.Logger) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newGateListener(socket, check, log), nil
+	return newGateListener(socket, check, log)
 }
 
 // ListenLocal listens on a pathname socket for this user's processes, except commands.
@@ -27,7 +27,7 @@ func ListenLocal(ctx context.Context, path string, log *slog.Logger) (net.Listen
 	if err != nil {
 		return nil, err
 	}
-	return newGateListener(socket, localPeers, log), nil
+	return newGateListener(socket, localPeers(), log)
 }
 
 // ListenPair serves one connection that exists already, and whose end is the agent's.

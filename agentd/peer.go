@@ -3,18 +3,17 @@ package agentd
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
-	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// peerChecker says whether a peer of the socket is served; the error is the reason
-// that the peer is told.
-type peerChecker func(*net.UnixConn) error
+// peerChecker says whether the peer of a connected socket is served; the error is the reason
+// that the peer is told. Only one call is made at a time.
+type peerChecker func(fd int) error
 
 // podPeers serves only what the container runtime started: a process without a
 // parent in the pod's pid namespace. No descendant of process id 1 can be that: an
@@ -28,8 +27,8 @@ func podPeers() (peerChecker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("looking at the own executable: %w", err)
 	}
-	return func(conn *net.UnixConn) error {
-		peer, err := openPeer(conn)
+	return func(fd int) error {
+		peer, err := openPeer(fd)
 		if err != nil {
 			return err
 		}
@@ -50,16 +49,26 @@ func podPeers() (peerChecker, error) {
 
 // localPeers serves processes of the same user that do not descend from agentd. agentd
 // is their subreaper, so a command cannot leave its descent by a double fork.
-func localPeers(conn *net.UnixConn) error {
-	peer, err := openPeer(conn)
-	if err != nil {
-		return err
+func localPeers() peerChecker {
+	known := descendants{ancestor: os.Getpid(), now: time.Now}
+	return func(fd int) error {
+		cred, err := credentials(fd)
+		if err != nil {
+			return err
+		}
+		if err := known.again(int(cred.Pid)); err != nil {
+			return err
+		}
+		peer, err := openPeer(fd)
+		if err != nil {
+			return err
+		}
+		defer peer.close()
+		if err := peer.checkUser(); err != nil {
+			return err
+		}
+		return known.check(peer)
 	}
-	defer peer.close()
-	if err := peer.checkUser(); err != nil {
-		return err
-	}
-	return peer.checkDescent(os.Getpid())
 }
 
 // peer is a connected process, pinned by a pidfd: its process id cannot come to mean
@@ -70,29 +79,23 @@ type peer struct {
 	pidfd int
 }
 
-// openPeer asks the socket who is on its other side. The peer's user is the one it
-// had when it connected.
-func openPeer(conn *net.UnixConn) (*peer, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil, fmt.Errorf("looking at the connection: %w", err)
-	}
-	var found *peer
-	var sockErr error
-	err = raw.Control(func(fd uintptr) { found, sockErr = peerOf(int(fd)) })
-	if err := errors.Join(err, sockErr); err != nil {
-		return nil, err
-	}
-	return found, nil
-}
-
-func peerOf(fd int) (*peer, error) {
+func credentials(fd int) (*unix.Ucred, error) {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
 		return nil, fmt.Errorf("asking for the peer's credentials: %w", err)
 	}
 	if cred.Pid <= 0 {
 		return nil, errors.New("the peer is in another pid namespace")
+	}
+	return cred, nil
+}
+
+// openPeer asks the socket who is on its other side. The peer's user is the one it
+// had when it connected.
+func openPeer(fd int) (*peer, error) {
+	cred, err := credentials(fd)
+	if err != nil {
+		return nil, err
 	}
 	pidfd, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
 	if errors.Is(err, unix.ENOPROTOOPT) {
@@ -158,46 +161,6 @@ func (p *peer) checkExecutable(self executable) error {
 		return fmt.Errorf("process %d is not `agentd connect`", p.pid)
 	}
 	return nil
-}
-
-// checkDescent refuses descendants of an ancestor. A parent that ends during the walk
-// hands its children on, so the walk counts only when a second one finds the same.
-func (p *peer) checkDescent(ancestor int) error {
-	const attempts = 8
-	for range attempts {
-		line, err := lineage(p.pid)
-		if err != nil {
-			continue
-		}
-		again, err := lineage(p.pid)
-		if err != nil || !slices.Equal(line, again) {
-			continue
-		}
-		if err := p.alive(); err != nil {
-			return err
-		}
-		for _, process := range line {
-			if process.pid == ancestor {
-				return fmt.Errorf("process %d is a command of this agent: commands do not control agentd", p.pid)
-			}
-		}
-		return nil
-	}
-	return fmt.Errorf("the descent of process %d could not be told", p.pid)
-}
-
-// lineage is a process and its ancestors.
-func lineage(pid int) ([]process, error) {
-	var line []process
-	for pid > 0 {
-		found, err := readProcess(pid)
-		if err != nil {
-			return nil, err
-		}
-		line = append(line, found)
-		pid = found.parent
-	}
-	return line, nil
 }
 
 // process is what tells one process from another that had its id.

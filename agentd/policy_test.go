@@ -228,10 +228,10 @@ func TestPeerParent(t *testing.T) {
 	if err != nil || status.parent != parent {
 		t.Errorf("/proc says parent %d, %v, want %d", status.parent, err, parent)
 	}
-	if err := p.checkDescent(os.Getpid()); err == nil {
+	if err := (&descendants{ancestor: os.Getpid(), now: time.Now}).check(p); err == nil {
 		t.Error("a child passed as no descendant")
 	}
-	if err := p.checkDescent(1 << 30); err != nil {
+	if err := (&descendants{ancestor: 1 << 30, now: time.Now}).check(p); err != nil {
 		t.Errorf("a stranger's child was refused: %v", err)
 	}
 	if err := cmd.Process.Kill(); err != nil {

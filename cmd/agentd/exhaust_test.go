@@ -62,6 +62,10 @@ func hog(args []string) int {
 		}
 		fmt.Println("all refused in", time.Since(began))
 		return 0
+	case "connections":
+		for range atoi(args[2]) {
+			go connectOn(args[1])
+		}
 	case "tasks":
 		forkOn()
 	case "memory":

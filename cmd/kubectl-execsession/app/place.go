@@ -97,20 +97,14 @@ func (p *plugin) open(ctx context.Context, at *place, session string) (*engine, 
 func dialSocket(ctx context.Context, path string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, socketWait)
 	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	conn, err := wire.Dial(ctx, path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, client.Permanent(fmt.Errorf("no agentd serves --socket %q: %w", path, err))
 	}
-	if err != nil {
-		return nil, fmt.Errorf("--socket %q: %w", path, err)
+	if _, refused := errors.AsType[*wire.RefusedError](err); refused {
+		err = client.Permanent(err)
 	}
-	deadline, _ := ctx.Deadline()
-	err = errors.Join(conn.SetReadDeadline(deadline), wire.ReadVerdict(conn), conn.SetReadDeadline(time.Time{}))
 	if err != nil {
-		_ = conn.Close()
-		if _, ok := errors.AsType[*wire.RefusedError](err); ok {
-			err = client.Permanent(err)
-		}
 		return nil, fmt.Errorf("--socket %q: %w", path, err)
 	}
 	return conn, nil
