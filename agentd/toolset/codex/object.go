@@ -103,9 +103,8 @@ func eachField(parent string, data []byte, visit func(name string, value json.Ra
 	malformed := func(err error) error {
 		return &ArgumentError{Field: parent, Problem: "malformed JSON: " + describe(err)}
 	}
-	if err := strictjson.CheckText(data); err != nil {
-		return nil, malformed(err)
-	}
+	// Which field it is in is looked at below; what is in no value is told by its place.
+	changed := strictjson.CheckText(data)
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	opening, err := decoder.Token()
 	if err != nil {
@@ -125,6 +124,11 @@ func eachField(parent string, data []byte, visit func(name string, value json.Ra
 		if err := decoder.Decode(&value); err != nil {
 			return nil, malformed(err)
 		}
+		if changed != nil && value[0] != '{' {
+			if err := strictjson.CheckText(value); err != nil {
+				return nil, wrong(qualified(parent, name), value, "%v", err)
+			}
+		}
 		if seen[name] {
 			return nil, wrong(qualified(parent, name), value, "given twice")
 		}
@@ -135,6 +139,9 @@ func eachField(parent string, data []byte, visit func(name string, value json.Ra
 	}
 	if _, err := decoder.Token(); err != nil {
 		return nil, malformed(err)
+	}
+	if changed != nil {
+		return nil, malformed(changed)
 	}
 	if rest := strings.TrimSpace(string(data[decoder.InputOffset():])); rest != "" {
 		return nil, &ArgumentError{Field: parent, Problem: "there is something after the object: " + shorten(rest)}
