@@ -114,7 +114,7 @@ func (e *engine) explain(err error, process int32) error {
 	case err == nil:
 		return nil
 	case client.Reason(err) == wire.ReasonUnknownProcess:
-		return fmt.Errorf("%s knows no process %d: it never ran there, or its end was already told", e.name, process)
+		return fmt.Errorf("%s knows no process %d: it never ran there, its end was already told, or it is kept no longer", e.name, process)
 	case errors.As(err, &broken):
 		return fmt.Errorf("%s: %w", e.name, err)
 	}

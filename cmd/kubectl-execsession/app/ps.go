@@ -104,6 +104,7 @@ type processLine struct {
 	ExitCode    *int32     `json:"exitCode,omitempty"`
 	Reason      string     `json:"reason,omitempty"`
 	Signal      string     `json:"signal,omitempty"`
+	Message     string     `json:"message,omitempty"`
 	EndTime     *time.Time `json:"endTime,omitempty"`
 	// Denied counts the calls that the sandbox refused, and Denials tells them by their kind.
 	Denied  uint64         `json:"denied"`
@@ -131,7 +132,7 @@ func lineOf(process *wire.Process) processLine {
 	if record := process.GetExit(); record != nil {
 		code, end := record.GetExitCode(), record.GetEndTime().AsTime()
 		line.State, line.ExitCode, line.EndTime = "Exited", &code, &end
-		line.Reason, line.Signal = reasonNames[record.GetReason()], record.GetSignal()
+		line.Reason, line.Signal, line.Message = reasonNames[record.GetReason()], record.GetSignal(), record.GetMessage()
 	}
 	return line
 }
