@@ -173,6 +173,30 @@ func TestSignal(t *testing.T) {
 	}
 }
 
+// A signal reaches who left the group and the session; a key does not.
+func TestSignalReachesEveryDescendant(t *testing.T) {
+	e := newEngine(t, Config{})
+	for _, tty := range []bool{false, true} {
+		p := start(t, e, Command{Script: "trap : INT; setsid sleep NAP & (setsid sh -c 'sleep NAP & wait' &); sleep 0.2; echo up; while :; do sleep NAP; done", TTY: tty})
+		awaitOutput(t, p, "up")
+		if err := p.Signal("INT"); err != nil {
+			t.Fatal(err)
+		}
+		if left := running(t, "sleep NAP"); len(left) < 2 {
+			t.Errorf("tty=%v: a key ended what is in other sessions: %v are left", tty, left)
+		}
+		if err := p.Signal("KILL"); err != nil {
+			t.Fatal(err)
+		}
+		waitExit(t, p)
+		for ctx := testContext(t); len(running(t, "sleep NAP")) > 0; time.Sleep(time.Millisecond) {
+			if ctx.Err() != nil {
+				t.Fatalf("tty=%v: %v still run", tty, running(t, "sleep NAP"))
+			}
+		}
+	}
+}
+
 func TestSignalNames(t *testing.T) {
 	for name, want := range map[string]syscall.Signal{
 		"9": syscall.SIGKILL, "1": syscall.SIGHUP, "64": 64, "33": 33, "int": syscall.SIGINT, "SIGCLD": syscall.SIGCHLD, "IOT": syscall.SIGABRT, "poll": syscall.SIGIO,

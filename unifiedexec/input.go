@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -435,7 +434,7 @@ func (p *Process) terminalInterrupt() bool {
 	if err != nil || !meant {
 		return false
 	}
-	return p.signal(syscall.SIGINT) == nil
+	return p.signalKey(unix.SIGINT) == nil
 }
 
 // flushPeer drops what was written to a terminal's master and not read. Only the slave's own descriptor reaches what

@@ -6,18 +6,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Signal sends a signal (INT, SIGTERM, 15, RTMIN+1 and so on) to the process group. On a terminal, INT, QUIT and
-// TSTP go where the key would send them, to the foreground group; others go to both groups.
-// A process that ended is no error.
+// Signal sends a signal (INT, SIGTERM, 15, RTMIN+1 and so on) to the process and every descendant, also to those that left its
+// group and session. INT, QUIT and TSTP, the keys of a terminal, go where a key goes: to the foreground group, on pipes
+// to the process's own. A process that ended is no error.
 func (p *Process) Signal(name string) error {
 	sig, err := parseSignal(name)
 	if err != nil {
 		return err
 	}
-	return p.signal(sig)
+	if sig == unix.SIGINT || sig == unix.SIGQUIT || sig == unix.SIGTSTP {
+		return p.signalKey(sig)
+	}
+	if err := p.signalGroup(sig); err != nil {
+		return err
+	}
+	return p.signalMembers(sig, func(e procEntry) bool { return e.pgrp != p.pid })
 }
 
-func (p *Process) signal(sig unix.Signal) error {
+// signalKey does what a key of a terminal does.
+func (p *Process) signalKey(sig unix.Signal) error {
 	if p.terminal == nil {
 		return p.signalGroup(sig)
 	}
@@ -25,11 +32,9 @@ func (p *Process) signal(sig unix.Signal) error {
 	if err != nil {
 		return p.signalGroup(sig)
 	}
-	if sig == unix.SIGINT || sig == unix.SIGQUIT || sig == unix.SIGTSTP {
-		// The kernel finds the group itself, so there is no moment in which its number could go stale.
-		if p.terminalIoctl(func(fd int) error { return unix.IoctlSetInt(fd, unix.TIOCSIG, int(sig)) }) == nil {
-			return nil
-		}
+	// The kernel finds the group itself, so there is no moment in which its number could go stale.
+	if p.terminalIoctl(func(fd int) error { return unix.IoctlSetInt(fd, unix.TIOCSIG, int(sig)) }) == nil {
+		return nil
 	}
 	if err := p.signalGroup(sig); err != nil || foreground == p.pid {
 		return err

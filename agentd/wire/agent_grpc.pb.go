@@ -70,7 +70,7 @@ type AgentClient interface {
 	ListProcesses(ctx context.Context, in *ListProcessesRequest, opts ...grpc.CallOption) (*ListProcessesResponse, error)
 	// Explain says whether the sandbox lets a command do something, and by which rule, as the policy in force is enforced here.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
-	// Signal sends one signal to a command's process group.
+	// Signal sends one signal to a command and its descendants; INT, QUIT and TSTP only to the foreground process group.
 	Signal(ctx context.Context, in *SignalRequest, opts ...grpc.CallOption) (*SignalResponse, error)
 	// Interrupt ends the waits of all calls of ExecCommand and WriteStdin, as the end of an
 	// agent's turn does, also of those that wait for a call before them. They answer with what
@@ -260,7 +260,7 @@ type AgentServer interface {
 	ListProcesses(context.Context, *ListProcessesRequest) (*ListProcessesResponse, error)
 	// Explain says whether the sandbox lets a command do something, and by which rule, as the policy in force is enforced here.
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
-	// Signal sends one signal to a command's process group.
+	// Signal sends one signal to a command and its descendants; INT, QUIT and TSTP only to the foreground process group.
 	Signal(context.Context, *SignalRequest) (*SignalResponse, error)
 	// Interrupt ends the waits of all calls of ExecCommand and WriteStdin, as the end of an
 	// agent's turn does, also of those that wait for a call before them. They answer with what
