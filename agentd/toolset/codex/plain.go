@@ -1,9 +1,13 @@
 package codex
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -41,6 +45,35 @@ func oneWord(name string) string {
 		return name
 	}
 	return strconv.Quote(name)
+}
+
+// EncodeJSON is JSON without escapes for HTML, but with those for what does not print: package json leaves some of
+// what steers a terminal as it is. An indent of "" makes one line.
+func EncodeJSON(form any, indent string) ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", indent)
+	if err := encoder.Encode(form); err != nil {
+		return nil, err
+	}
+	encoded := bytes.TrimRight(b.Bytes(), "\n")
+	// Outside of its texts JSON has nothing that does not print but line breaks.
+	unprinted := func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
+	if bytes.IndexFunc(encoded, unprinted) < 0 {
+		return encoded, nil
+	}
+	var plain []byte
+	for _, r := range string(encoded) {
+		if !unprinted(r) {
+			plain = utf8.AppendRune(plain, r)
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, r) {
+			plain = fmt.Appendf(plain, `\u%04x`, unit)
+		}
+	}
+	return plain, nil
 }
 
 func isPlain(text string) bool {

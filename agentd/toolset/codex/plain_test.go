@@ -1,6 +1,7 @@
 package codex
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"unicode"
@@ -29,6 +30,30 @@ func TestPlainText(t *testing.T) {
 				t.Errorf("%s: Quote gave %q, want %q", tc.reason, got, tc.quoted)
 			}
 		})
+	}
+}
+
+// JSON means the same, and shows nothing that steers a terminal.
+func TestEncodeJSON(t *testing.T) {
+	for _, text := range []string{
+		"", "plain ä 漢 <&>", "a\x1b[2Kb\r\n\x00", "\u009b2K", "\x7f", "\u202e", "\u2028", "\U0001F600", "\U000E0041", "\uFFFD", `\u009b`, "\u00a0",
+	} {
+		for _, indent := range []string{"", "  "} {
+			encoded, err := EncodeJSON(map[string]string{"text": text}, indent)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i := strings.IndexFunc(string(encoded), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); i >= 0 {
+				t.Errorf("%q at %d of %s", encoded[i:], i, encoded)
+			}
+			if indent == "" && strings.Contains(string(encoded), "\n") {
+				t.Errorf("%q is no line", encoded)
+			}
+			var back map[string]string
+			if err := json.Unmarshal(encoded, &back); err != nil || back["text"] != text {
+				t.Errorf("%s is %q, %v, want %q", encoded, back["text"], err, text)
+			}
+		}
 	}
 }
 

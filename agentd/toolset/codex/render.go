@@ -1,8 +1,6 @@
 package codex
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -66,13 +64,11 @@ func RenderJSON(r *wire.ToolResult) ([]byte, error) {
 }
 
 func oneLine(form any) ([]byte, error) {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(form); err != nil {
+	encoded, err := EncodeJSON(form, "")
+	if err != nil {
 		return nil, fmt.Errorf("encoding a result: %w", err)
 	}
-	return bytes.TrimRight(b.Bytes(), "\n"), nil
+	return encoded, nil
 }
 
 // buffered is the structured form of a buffered run.

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -211,8 +210,5 @@ func printAnswerJSON(to io.Writer, answer *wire.ExplainResponse) error {
 	for _, c := range answer.GetCases() {
 		line.Cases = append(line.Cases, caseLine{Condition: c.GetCondition(), Outcome: outcomeNames[c.GetOutcome()], Rule: c.GetRule(), Errno: c.GetErrno()})
 	}
-	encoder := json.NewEncoder(to)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(line)
+	return printJSON(to, line)
 }

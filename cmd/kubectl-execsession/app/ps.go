@@ -3,7 +3,6 @@ package app
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -149,10 +148,16 @@ func printProcessesJSON(to io.Writer, processes []*wire.Process) error {
 	for i, process := range processes {
 		lines[i] = lineOf(process)
 	}
-	encoder := json.NewEncoder(to)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(map[string]any{"processes": lines})
+	return printJSON(to, map[string]any{"processes": lines})
+}
+
+func printJSON(to io.Writer, form any) error {
+	encoded, err := codex.EncodeJSON(form, "  ")
+	if err != nil {
+		return fmt.Errorf("encoding the answer: %w", err)
+	}
+	_, err = fmt.Fprintf(to, "%s\n", encoded)
+	return err
 }
 
 func printProcesses(to io.Writer, processes []*wire.Process, wide bool, now time.Time) error {
