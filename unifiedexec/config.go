@@ -115,7 +115,8 @@ type ShellSettings struct {
 	// any of these itself leaves nothing, and the result has a notice.
 	Persistence Persistence
 	// Snapshot keeps in memory what a login bash's start-up files do, so that a login costs what a plain shell
-	// costs. A script then runs in a shell that is no login shell but has what one would have.
+	// costs. A script then runs in a shell that is no login shell but has what one would have. Start-up files that set limits
+	// or traps are not kept: every login reads them.
 	Snapshot bool
 }
 

@@ -222,9 +222,14 @@ func (e *Engine) tell(callback func(Info), p *Process) (deliver bool) {
 // Process finds a process that runs or is still kept; else the error is an *UnknownProcessError.
 func (e *Engine) Process(id int32) (*Process, error) { return e.table.get(id) }
 
+// visible are the processes that are not the engine's own.
+func (e *Engine) visible() []*Process {
+	return slices.DeleteFunc(e.table.all(), func(p *Process) bool { return p.entry.hidden })
+}
+
 // List tells the processes that run or are still kept, sorted by id, with their living descendants.
 func (e *Engine) List() []Info {
-	procs := slices.DeleteFunc(e.table.all(), func(p *Process) bool { return p.entry.hidden })
+	procs := e.visible()
 	if len(procs) == 0 {
 		return nil
 	}
@@ -240,7 +245,7 @@ func (e *Engine) List() []Info {
 // StopAll stops every process and what ended ones left behind, with a grace time as in Stop, and tells what it stopped.
 // The engine keeps working. ctx ends the wait, not the stopping.
 func (e *Engine) StopAll(ctx context.Context, grace time.Duration) ([]Info, error) {
-	stopped := e.stopAll(grace, ReasonStopped, "")
+	stopped := e.stopAll(e.visible(), grace, ReasonStopped, "")
 	infos := make([]Info, 0, len(stopped))
 	for _, s := range stopped {
 		for _, end := range []<-chan struct{}{s.run.done, s.process.done} {
@@ -250,9 +255,7 @@ func (e *Engine) StopAll(ctx context.Context, grace time.Duration) ([]Info, erro
 				return nil, ctx.Err()
 			}
 		}
-		if !s.process.entry.hidden {
-			infos = append(infos, s.process.Info())
-		}
+		infos = append(infos, s.process.Info())
 	}
 	return infos, nil
 }
@@ -263,9 +266,8 @@ type stopped struct {
 	run     *stopping
 }
 
-// stopAll begins to stop what runs or left something behind, with one look at what that is.
-func (e *Engine) stopAll(grace time.Duration, reason ExitReason, message string) []stopped {
-	procs := e.table.all()
+// stopAll begins to stop what of some processes runs or left something behind, with one look at what that is.
+func (e *Engine) stopAll(procs []*Process, grace time.Duration, reason ExitReason, message string) []stopped {
 	left := claims(procs, liveProcesses())
 	var all []stopped
 	for _, p := range procs {
@@ -316,7 +318,7 @@ func (e *Engine) shutDown() {
 	for _, p := range procs {
 		p.log.release()
 	}
-	for _, s := range e.stopAll(-1, ReasonEngineStopped, engineStopped) {
+	for _, s := range e.stopAll(e.table.all(), -1, ReasonEngineStopped, engineStopped) {
 		<-s.run.done
 	}
 	if engines.Add(-1) == 0 {

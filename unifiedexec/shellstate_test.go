@@ -23,9 +23,11 @@ func TestPersistence(t *testing.T) {
 		want   string
 	}{
 		"Folder":      {"the folder", []Command{{Script: "mkdir -p a/b; cd a/b"}, {Script: "basename $PWD; basename $(pwd)"}}, strings.Repeat("b\n", 2)},
+		"Umask":       {"the file mask", []Command{{Script: "umask 027"}, {Script: "true"}, {Script: "umask"}}, "0027\n"},
 		"Export":      {"an exported variable, of many lines and odd characters too", []Command{{Script: "export V=$'a\\n\"$x\\' \\\\b'"}, {Script: "printf '%s' \"$V\"; env | grep -c '^V='"}}, "a\n\"$x' \\b1\n"},
 		"NotExported": {"a plain variable stays behind", []Command{{Script: "V=1"}, {Script: "echo \"<$V>\""}}, "<>\n"},
 		"Function":    {"a function", []Command{{Script: "f() { echo \"f $1\"; }"}, {Script: "f x"}}, "f x\n"},
+		"FunctionEnv": {"a function that programs get", []Command{{Script: "f() { echo \"f $1\"; }; export -f f"}, {Script: "true"}, {Script: "bash -c 'f x'"}}, "f x\n"},
 		"Glob":        {"a function that needs an option to be read", []Command{{Script: "shopt -s extglob\nf() { case $1 in @(a|b)) echo yes;; esac; }"}, {Script: "f b"}}, "yes\n"},
 		"Alias":       {"an alias, with the option that makes scripts use them", []Command{{Script: "shopt -s expand_aliases; alias hi='echo hello'"}, {Script: "hi you"}}, "hello you\n"},
 		"Options":     {"options", []Command{{Script: "set -o pipefail -u; shopt -s nullglob"}, {Script: "set -o | grep -E '^(pipefail|nounset)' | tr -s ' \\t' ' '; echo /nothing*"}}, "nounset on\npipefail on\n\n"},
@@ -281,10 +283,10 @@ func TestSnapshotWithOddNames(t *testing.T) {
 
 func TestParseShellState(t *testing.T) {
 	const sep = "S"
-	whole := "chatter\nS\nset -o pipefail\nset -o noexec\n+ builtin set +x\nset +o posix\n\nS\n/dir\nS\nA\nB\n\nS\nshopt -s extglob\nshopt -u login_shell\n\nS\ndeclare -x A=\"1\"\ndeclare -rx SHELLOPTS=\"x\"\n\nS\nf ()\n{ :; }\n\nS\n"
+	whole := "chatter\nS\nset -o pipefail\nset -o noexec\n+ builtin set +x\nset +o posix\n\nS\n/dir\nS\n0027\n\nS\nA\nB\n\nS\nshopt -s extglob\nshopt -u login_shell\n\nS\ndeclare -x A=\"1\"\ndeclare -rx SHELLOPTS=\"x\"\n\nS\nf ()\n{ :; }\n\nS\n"
 	state, ok := parseShellState(whole, sep)
 	want := &shellState{
-		dir: "/dir", exported: []string{"A", "B"}, before: "shopt -s extglob\n", variables: "declare -x A=\"1\"\nexport SHELLOPTS\n",
+		dir: "/dir", umask: "0027", exported: []string{"A", "B"}, before: "shopt -s extglob\n", variables: "declare -x A=\"1\"\nexport SHELLOPTS\n",
 		definitions: "f ()\n{ :; }\n", posix: "set +o posix\n", after: "set -o pipefail\n",
 	}
 	if diff := cmp.Diff(want, state, cmp.AllowUnexported(shellState{})); !ok || diff != "" {

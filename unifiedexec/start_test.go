@@ -169,7 +169,7 @@ func TestStarterErrorsPassThrough(t *testing.T) {
 	waitExit(t, start(t, e, Command{Script: "true"}))
 }
 
-// A command may bring its own starter, which starts it and nothing else: not the shell that takes a login's snapshot.
+// A command may bring its own starter, which starts it and nothing else: not the shells that take a login's snapshot.
 func TestStarterOfOneCommand(t *testing.T) {
 	var own, others atomic.Int32
 	counting := func(count *atomic.Int32) StartFunc {
@@ -180,7 +180,7 @@ func TestStarterOfOneCommand(t *testing.T) {
 	}
 	e := newEngine(t, Config{Settings: Settings{Start: counting(&others), Shell: ShellSettings{Path: "/bin/bash", Snapshot: true}}})
 	waitExit(t, start(t, e, Command{Script: "true", Login: new(true), Start: counting(&own)}))
-	eventually(t, "the snapshot's shell starts", func() bool { return others.Load() == 1 })
+	eventually(t, "the snapshot's two shells start", func() bool { return others.Load() == 2 })
 	if own.Load() != 1 {
 		t.Errorf("the command's starter started %d, want one", own.Load())
 	}

@@ -70,7 +70,13 @@ func (s *settings) settle(sh shell, env []string, own map[string]string, exporte
 			fmt.Fprintf(&b, "case ${PATH-} in %s*) ;; *) %s;; esac\n", prefix, sh.guarded(name, "export PATH="+prefix+`"${PATH-}"`))
 		}
 	}
+	b.WriteString(sh.stayIn(lookup(env, "PWD")))
 	return quietly(b.String())
+}
+
+// stayIn makes the lines that undo a change of the folder: a command runs where the call says.
+func (sh shell) stayIn(dir string) string {
+	return fmt.Sprintf("case ${PWD-} in %s) ;; *) %s;; esac\n", quote(dir), sh.guarded("PWD", "cd "+quote(dir))) + sh.unset("OLDPWD")
 }
 
 // settleOwn is settle for a shell that gets what an earlier command left: only what the call asks for is above that.
