@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -35,21 +36,29 @@ func serveLocal(ctx context.Context, cfg serveConfig, log *slog.Logger) (err err
 	if _, err := takeStdout(); err != nil {
 		return err
 	}
-	records, err := openLedger(cfg.Ledger)
-	if err != nil {
-		return err
-	}
 	if err := sandbox.ProtectSelf(); err != nil {
 		return fmt.Errorf("protecting agentd: %w", err)
 	}
 	if err := sandbox.DropCapabilities(); err != nil {
 		return fmt.Errorf("giving up capabilities: %w", err)
 	}
-	temp, removeTemp, err := tempFor(hidden)
+	files, err := ownFiles(ownFile{"config", cfg.ConfigFile}, ownFile{"policy", cfg.PolicyFile}, ownFile{"ledger", cfg.Ledger})
+	if err != nil {
+		return err
+	}
+	temp, removeTemp, err := tempFor(slices.Concat(hidden, pathsOf(files)))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, removeTemp()) }()
+	layout := sandbox.Layout{Workspace: workspace, Writable: []string{temp}, Hidden: hidden}
+	if err := checkOwnFiles(files, policy.Sandbox, layout); err != nil {
+		return err
+	}
+	records, err := openLedger(cfg.Ledger)
+	if err != nil {
+		return err
+	}
 	agentConfig := agentd.Config{
 		Workspace: workspace, TempDir: temp, Writable: []string{temp}, Hidden: hidden,
 		Policy: policy, Shell: cfg.Shell,
@@ -117,15 +126,15 @@ func discardStdin() error {
 	return errors.Join(unix.Dup3(int(null.Fd()), 0, 0), null.Close())
 }
 
-// tempFor is the temporary folder of commands: the user's or, when that holds a folder
-// that they must not reach, one of their own inside it. A command that could write beside
+// tempFor is the temporary folder of commands: the user's or, when that holds something
+// that they must not change, one of their own inside it. A command that could write beside
 // the socket could put its own there, and answer for agentd.
-func tempFor(hidden []string) (dir string, remove func() error, err error) {
+func tempFor(kept []string) (dir string, remove func() error, err error) {
 	dir, err = filepath.EvalSymlinks(os.TempDir())
 	if err != nil {
 		return "", nil, fmt.Errorf("looking at the temporary folder: %w", err)
 	}
-	for _, h := range hidden {
+	for _, h := range kept {
 		if h != dir && !strings.HasPrefix(h, strings.TrimSuffix(dir, "/")+"/") {
 			continue
 		}

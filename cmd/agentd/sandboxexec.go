@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -41,7 +42,10 @@ func newSandboxExec() *cobra.Command {
 		Long: `Run one program in the sandbox of a policy. The exit code is the program's, or 128 and the
 number of the signal that ended it. 125 means that there was no sandbox, so that nothing ran;
 127 that there is no such program and 126 that it cannot be run. For each of these three
-standard error says why; a program that ends with such a code itself has nothing said about it.`,
+standard error says why; a program that ends with such a code itself has nothing said about it.
+
+Under a policy with enforcement BestEffort the program runs, too, where a part of the policy cannot be
+enforced. Standard error names each such part.`,
 		Args: usage(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cfg.policyFile == "" {
@@ -55,7 +59,7 @@ standard error says why; a program that ends with such a code itself has nothing
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&cfg.policyFile, "policy", "", "a file with the policy, JSON")
+	f.StringVar(&cfg.policyFile, "policy", "", "a file with the policy, JSON, that the program cannot change")
 	f.StringVar(&cfg.workspace, "workspace", ".", "the folder that the program works in")
 	f.StringArrayVar(&cfg.hidden, "hidden", nil, "a folder that the program does not reach; in a pod, agentd's own are always hidden")
 	f.BoolVar(&cfg.denials, "denials", false, "say on standard error what the program and its children are refused")
@@ -79,7 +83,11 @@ func sandboxExec(ctx context.Context, cfg sandboxExecConfig, argv []string, stde
 	if err != nil {
 		return exitSandbox, err
 	}
-	temp, removeTemp, err := tempFor(hidden)
+	files, err := ownFiles(ownFile{"policy", cfg.policyFile})
+	if err != nil {
+		return exitSandbox, err
+	}
+	temp, removeTemp, err := tempFor(slices.Concat(hidden, pathsOf(files)))
 	if err != nil {
 		return exitSandbox, err
 	}
@@ -92,12 +100,19 @@ func sandboxExec(ctx context.Context, cfg sandboxExecConfig, argv []string, stde
 		return exitSandbox, fmt.Errorf("setting TMPDIR: %w", err)
 	}
 	layout := sandbox.Layout{Workspace: workspace, Writable: []string{temp}, Hidden: hidden}
+	if err := checkOwnFiles(files, policy.Sandbox, layout); err != nil {
+		return exitSandbox, err
+	}
 	launcher, err := sandbox.Compile(policy.Sandbox, layout, sandbox.Probe())
 	if err != nil {
 		return exitSandbox, err
 	}
 	// Closing releases the rules only; the program stays confined.
 	defer func() { _ = launcher.Close() }()
+	for _, gap := range launcher.Report().NotEnforced {
+		// Who asked for what can be had runs without it, and shall know; nobody is left to be told that it cannot be written.
+		_, _ = fmt.Fprintf(stderr, "agentd: not enforced: %s\n", gap)
+	}
 	// The signals are taken before there is a program that they could miss.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)

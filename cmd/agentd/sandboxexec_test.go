@@ -35,6 +35,13 @@ func TestSandboxExec(t *testing.T) {
 	}
 	proxy := config.DefaultPolicy()
 	proxy.Sandbox.Network.Mode, proxy.Sandbox.Network.Methods = "Proxy", "Full"
+	bestEffort := config.DefaultPolicy()
+	bestEffort.Sandbox.Enforcement = sandbox.BestEffort
+	bestEffort.Sandbox.Filesystem.ReadOnlyPaths = []string{workspace + "/kept"}
+	own := filepath.Join(workspace, "policy.json")
+	if err := os.WriteFile(own, readFile(t, policy), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	cases := map[string]struct {
 		reason string
 		policy string
@@ -58,6 +65,8 @@ func TestSandboxExec(t *testing.T) {
 		"FromThere":  {"a path leads from the workspace, and a program's own 126 is its own", policy, []string{"./script"}, 126, "", ""},
 		"Limits":     {"limits hold", writeJSON(t, limited), []string{"sh", "-c", "ulimit -n; ulimit -Hn; ulimit -c; ulimit -Hc"}, 0, "64\n64\n0\n0\n", ""},
 		"LimitsMiss": {"a missing program is told alike under limits", writeJSON(t, limited), []string{"/no/such/program"}, exitNotFound, "", "/no/such/program"},
+		"Gaps":       {"what is not enforced is named", writeJSON(t, bestEffort), []string{"sh", "-c", "exit 3"}, 3, "", `agentd: not enforced: filesystem.readOnlyPaths "` + workspace + `/kept": `},
+		"OwnPolicy":  {"the policy of the next run is not this one's", own, []string{"true"}, exitSandbox, "", `--policy "` + own + `": lies below`},
 		"NotAllowed": {"a policy that this kernel cannot enforce runs nothing", writeJSON(t, proxy), []string{"true"}, exitSandbox, "", "network.mode"},
 	}
 	for name, tc := range cases {

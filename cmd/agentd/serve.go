@@ -31,6 +31,7 @@ type serveConfig struct {
 	Local      bool
 	Stdio      bool
 	PolicyFile string
+	ConfigFile string
 	Shell      config.Shell
 	Ledger     string
 	// Both.
@@ -74,7 +75,7 @@ at: then the operator wrote the command line, and the environment is the image's
 		},
 	}
 	f := cmd.Flags()
-	f.String("config", "", "file with values for the other flags")
+	f.StringVar(&cfg.ConfigFile, "config", "", "file with values for the other flags; with --local, one that commands cannot change")
 	f.StringVar(&cfg.Namespace, "namespace", "", "the session's namespace")
 	f.StringVar(&cfg.Session, "session", "", "the session's name")
 	f.StringVar(&cfg.SessionUID, "session-uid", "", "the session's uid")
@@ -89,11 +90,11 @@ at: then the operator wrote the command line, and the environment is the image's
 	f.Int64Var(&cfg.SpillBytes, "spill-bytes", 0, "how many bytes of each command's output are kept on disk beyond what memory holds; all commands together have eight times as many")
 	f.BoolVar(&cfg.Local, "local", false, "run on this machine, without an operator")
 	f.BoolVar(&cfg.Stdio, "stdio", false, "with --local: serve standard input and output instead of a socket")
-	f.StringVar(&cfg.PolicyFile, "policy", "", "with --local: a file with the policy, JSON")
+	f.StringVar(&cfg.PolicyFile, "policy", "", "with --local: a file with the policy, JSON, that commands cannot change")
 	f.StringVar(&cfg.Shell.Path, "shell", "", "with --local: the shell that runs scripts, a path; left out, the user's")
 	f.StringVar(&cfg.Shell.Login, "shell-login", config.LoginAllowed, "with --local: whether scripts may run in a login shell, Allowed or Forbidden")
 	f.StringVar(&cfg.Shell.Persistence, "shell-persistence", config.PersistenceNone, "with --local: what a script leaves for the next one, None or Environment (folder, variables, functions, aliases, options)")
-	f.StringVar(&cfg.Ledger, "ledger", "", "with --local: a file that records are appended to")
+	f.StringVar(&cfg.Ledger, "ledger", "", "with --local: a file that records are appended to, and that commands cannot change")
 	return cmd
 }
 
