@@ -437,7 +437,7 @@ func TestExplainSyscalls(t *testing.T) {
 	questions = append(questions, []question{
 		{Syscall: "ioctl", Arguments: []uint64{0, tiocsti}}, {Syscall: "ioctl", Arguments: []uint64{0, tiocsti | 1<<40}},
 		{Syscall: "prlimit64", Arguments: []uint64{1}}, {Syscall: "prlimit64", Arguments: []uint64{0, rlimitLocks}}, {Syscall: "prlimit64", Arguments: []uint64{0, rlimitLocks, 1}},
-		{Syscall: "personality", Arguments: []uint64{4}}, {Syscall: "setpriority", Arguments: []uint64{prioUser, 0, 19}}, {Syscall: "unshare", Arguments: []uint64{0}},
+		{Syscall: "personality", Arguments: []uint64{4}}, {Syscall: "setpriority", Arguments: []uint64{2, 0, 19}}, {Syscall: "unshare", Arguments: []uint64{0}},
 		{Syscall: "getpid"},
 	}...)
 	for _, mode := range []NetworkMode{NoNetwork, LoopbackNetwork, OpenNetwork} {

@@ -12,10 +12,10 @@ const (
 	tioclinux = 0x541C
 	tiocsetd  = 0x5423
 
-	prioUser       = 2
-	ioprioWhoUser  = 3
-	perLinux32     = 8
-	personalityGet = 0xFFFFFFFF
+	prioProcess      = 0
+	ioprioWhoProcess = 1
+	perLinux32       = 8
+	personalityGet   = 0xFFFFFFFF
 
 	rlimitLocks = 10
 
@@ -127,16 +127,17 @@ var baselineRules = []rule{
 		then:  refuse(eperm),
 	},
 	{
-		// Who 0 of the kind "user" is every process of the caller's user, the agent included.
+		// Who 0 is the caller alone for the kind "process" only. A group may have the agent in it, as with sandbox-exec,
+		// and a user always has.
 		id:    "other-processes",
 		calls: []string{"setpriority"},
-		when:  []test{argIs(0, prioUser)},
+		when:  []test{argNot(0, prioProcess)},
 		then:  refuse(eperm),
 	},
 	{
 		id:    "other-processes",
 		calls: []string{"ioprio_set"},
-		when:  []test{argIs(0, ioprioWhoUser)},
+		when:  []test{argNot(0, ioprioWhoProcess)},
 		then:  refuse(eperm),
 	},
 	// Whoever starts processes may mark them by this limit, which the kernel itself makes nothing of: a

@@ -100,6 +100,7 @@ var processAttempts = map[string]func() error{
 	"schedule the agent":          calling(unix.SYS_SCHED_SETSCHEDULER, agent, unix.SCHED_BATCH, address(make([]byte, 8))),
 	"renice the agent":            calling(unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, agent, 5),
 	"renice the user":             calling(unix.SYS_SETPRIORITY, unix.PRIO_USER, 0, 5),
+	"renice the group":            calling(unix.SYS_SETPRIORITY, unix.PRIO_PGRP, 0, 5),
 	"slow the agent's disk":       calling(unix.SYS_IOPRIO_SET, 1, agent, 3<<13),
 	"look at its descriptors":     ownDescriptors,
 	"look at its environment":     ownEnvironment,
