@@ -37,9 +37,9 @@ type supervisor struct {
 	wall  *signalWall
 	watch Watch
 	tally tally
-	// programs remembers threads' programs within a window once there are many calls.
-	programs map[uint32]caller
-	asked    int
+	// processes remembers whose the threads are within a window.
+	processes map[uint32]int
+	asked     int
 }
 
 // caller is who made a call.
@@ -48,8 +48,8 @@ type caller struct {
 	program string
 }
 
-// manyCalls is how many calls in a window are looked into afresh; behind it, a thread is
-// taken for what it was a moment before.
+// manyCalls is how many calls in a window are looked into afresh. Behind it, calls of which only the rule is kept are looked
+// into no more.
 const manyCalls = 64
 
 // newSupervisor takes the listener over.
@@ -119,7 +119,7 @@ func (s *supervisor) serve(fd uintptr) bool {
 func (s *supervisor) endWindow(now time.Time) {
 	s.tally.flush(now)
 	s.asked = 0
-	clear(s.programs)
+	clear(s.processes)
 }
 
 func (s *supervisor) answerNext(listener int) {
@@ -164,27 +164,41 @@ func (s *supervisor) refuse(listener int, asked *notification, by rule, address 
 // gone, and its number perhaps somebody else's.
 func (s *supervisor) whoAsked(listener int, asked *notification) (caller, bool) {
 	s.asked++
-	if s.asked > manyCalls {
-		if who, known := s.programs[asked.thread]; known {
-			return who, true
-		}
-		if s.tally.full() && s.watch.Refusals.full() {
-			return caller{}, true // only the rule will be kept
-		}
+	if s.asked > manyCalls && s.tally.full() && s.watch.Refusals.full() {
+		return caller{}, true // only the rule will be kept
 	}
-	who := caller{pid: processOf(asked.thread)}
-	// A program that may not be read keeps its name to itself.
-	who.program, _ = os.Readlink(fmt.Sprintf("/proc/%d/exe", asked.thread))
+	who := caller{pid: s.processOf(asked.thread), program: programOf(asked.thread)}
 	if !stillWaits(listener, asked.id) {
 		return caller{}, false
 	}
-	if s.programs == nil {
-		s.programs = make(map[uint32]caller)
-	}
-	if len(s.programs) < 4*maxKinds {
-		s.programs[asked.thread] = who
-	}
 	return who, true
+}
+
+// programOf is the program that a thread which waits for an answer runs; it can start no other meanwhile. It is read for each call,
+// because a thread keeps its number when it starts another program. A program that may not be read keeps its name to itself.
+func programOf(thread uint32) string {
+	var path [unix.PathMax]byte
+	n, err := unix.Readlink("/proc/"+strconv.Itoa(int(thread))+"/exe", path[:])
+	if err != nil {
+		return ""
+	}
+	return string(path[:n])
+}
+
+// processOf is the process of a thread. What is remembered costs a tenth, and holds if the kernel still finds the thread in it.
+func (s *supervisor) processOf(thread uint32) int {
+	pid, known := s.processes[thread]
+	if known && unix.Tgkill(pid, int(thread), 0) == nil {
+		return pid
+	}
+	pid = processOf(thread)
+	if s.processes == nil {
+		s.processes = make(map[uint32]int)
+	}
+	if known || len(s.processes) < 4*maxKinds {
+		s.processes[thread] = pid
+	}
+	return pid
 }
 
 // processOf is the process of a thread.

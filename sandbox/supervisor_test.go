@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -25,6 +26,10 @@ func floodMain() int {
 		}
 	}
 	_ = unix.Mount("", "", "", 0, "")
+	if next := os.Getenv("NEXT"); next != "" {
+		_ = unix.Exec(next, []string{next}, []string{roleVariable + "=" + roleFlood, "CALLS=" + os.Getenv("CALLS"), raceOptions})
+		return 1
+	}
 	return 0
 }
 
@@ -101,6 +106,25 @@ func TestFloodOfDenials(t *testing.T) {
 	}
 	if len(denials) > 30 {
 		t.Errorf("%d events are not aggregated", len(denials))
+	}
+}
+
+// TestDenialsOfTheNextProgram: a thread that was refused very many calls keeps its number when it starts another program, and what that
+// one is refused is told of that one.
+func TestDenialsOfTheNextProgram(t *testing.T) {
+	requireDenials(t)
+	s := newStage(t, true)
+	launcher := newTestLauncher(t, s)
+	next := filepath.Join(s.base, "workspace", "next")
+	copyFile(t, s.binary, next, 0o755)
+	const calls = 3 * manyCalls
+	_, denials := watchOne(t, launcher, []string{s.binary}, roleVariable+"="+roleFlood, "CALLS="+itoa(calls), "NEXT="+next, raceOptions)
+	counted := map[string]uint64{}
+	for _, d := range denials {
+		counted[d.Program] += d.Count
+	}
+	if want := uint64(calls + 1); counted[s.binary] != want || counted[next] != want || len(counted) != 2 {
+		t.Errorf("got %v, want %d of each of two programs", counted, want)
 	}
 }
 
