@@ -57,6 +57,7 @@ func (s *settings) settle(sh shell, env []string, own map[string]string, exporte
 			}
 		}
 	}
+	var held []string
 	for _, entry := range env {
 		name, value, _ := strings.Cut(entry, "=")
 		_, set := policy.Set[name]
@@ -64,12 +65,13 @@ func (s *settings) settle(sh shell, env []string, own map[string]string, exporte
 		_, asked := own[name]
 		switch {
 		case set || fixed || asked || policy.excludes(name):
-			b.WriteString(sh.export(name, value))
+			held = appendAssignment(held, name, value)
 		case name == "PATH" && len(s.PathPrepend) > 0:
 			prefix := quote(s.prepended(""))
 			fmt.Fprintf(&b, "case ${PATH-} in %s*) ;; *) %s;; esac\n", prefix, sh.guarded(name, "export PATH="+prefix+`"${PATH-}"`))
 		}
 	}
+	b.WriteString(sh.export(held))
 	b.WriteString(sh.stayIn(lookup(env, "PWD")))
 	return quietly(b.String())
 }
@@ -81,11 +83,11 @@ func (sh shell) stayIn(dir string) string {
 
 // settleOwn is settle for a shell that gets what an earlier command left: only what the call asks for is above that.
 func settleOwn(sh shell, env []string, own map[string]string) string {
-	var b strings.Builder
+	var held []string
 	for _, name := range slices.Sorted(maps.Keys(own)) {
-		b.WriteString(sh.export(name, lookup(env, name)))
+		held = appendAssignment(held, name, lookup(env, name))
 	}
-	return quietly(b.String())
+	return quietly(sh.export(held))
 }
 
 // quietly keeps what lines of the engine's say out of a command's output.
@@ -96,12 +98,25 @@ func quietly(lines string) string {
 	return "{\n" + lines + "} 2>/dev/null\n"
 }
 
-// export makes the line that sets a variable. One that a start-up file made read-only must not end the shell.
-func (sh shell) export(name, value string) string {
+// appendAssignment writes a variable as a shell would read it, if a script may set it.
+func appendAssignment(to []string, name, value string) []string {
 	if !assignable(name) {
-		return ""
+		return to
 	}
-	return sh.guarded(name, "export "+name+"="+quote(value))
+	return append(to, name+"="+quote(value))
+}
+
+// export makes the lines that set variables. One that a start-up file made read-only must end neither the shell nor the rest.
+func (sh shell) export(assignments []string) string {
+	if sh.kind == kindBash && len(assignments) > 0 {
+		return sh.guarded("", "export "+strings.Join(assignments, " ")) // A bash goes on with the others.
+	}
+	var b strings.Builder
+	for _, assignment := range assignments {
+		name, _, _ := strings.Cut(assignment, "=")
+		b.WriteString(sh.guarded(name, "export "+assignment))
+	}
+	return b.String()
 }
 
 func (sh shell) unset(name string) string { return sh.guarded(name, "unset "+name) }

@@ -54,7 +54,7 @@ func awaitSnapshot(t *testing.T, e *Engine) {
 	exec(t, e, Command{Script: "true"}, 30_000)
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		settings := e.settings.Load()
-		if state, _ := e.snapshots.get(settings, settings.shell); state != nil {
+		if state := e.snapshot(settings, settings.shell); state != nil {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -107,7 +107,7 @@ set -eu
 func TestStartupFilesMayMakeReadOnly(t *testing.T) {
 	for name, sh := range shellsHere() {
 		t.Run(name, func(t *testing.T) {
-			e := startedUp(t, Settings{Shell: sh}, "export PAGER=less MY_TOKEN=t; readonly PAGER MY_TOKEN\n")
+			e := startedUp(t, Settings{Shell: sh}, "export COLORTERM=x MY_TOKEN=t; readonly COLORTERM MY_TOKEN\n")
 			if r := exec(t, e, Command{Script: "echo runs $TERM"}, 30_000); r.Output != "runs dumb\n" {
 				t.Errorf("%q", r.Output)
 			}
