@@ -30,7 +30,7 @@ func Compile(policy Policy, layout Layout, caps Capabilities) (*Launcher, error)
 		_ = limiter.close() // nobody has used it
 		return nil, err
 	}
-	launcher.made = origin{policy: policy, layout: layout, caps: caps}
+	launcher.made = origin{policy: policy, layout: layout, caps: caps, gaps: plan.gaps}
 	return launcher, nil
 }
 

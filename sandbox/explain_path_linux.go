@@ -41,11 +41,8 @@ func (l *Launcher) ExplainPath(path string, access Access) (Answer, error) {
 	}
 	where, wanted, errno := at.rights(access)
 	if errno != 0 {
-		answer.Errno, answer.Rule, answer.Reason = errno, ruleFilePermissions, "it is no program"
-		if errno == syscall.ENOENT {
-			answer.Reason = "it does not exist"
-		}
-		return l.blame(answer, at.path, access), nil
+		answer.Errno, answer.Rule, answer.Reason = errno, ruleFilePermissions, whyNone[errno]
+		return l.blame(answer, at.path, access), nil //nolint:nilerr // it is what the answer is about
 	}
 	permitted := at.permitted(where, access)
 	if l.lacking(where, wanted) != 0 {
@@ -67,9 +64,19 @@ func (l *Launcher) ExplainPath(path string, access Access) (Answer, error) {
 	return answer, nil
 }
 
+// whyNone says why there is nothing to ask rules about.
+var whyNone = map[syscall.Errno]string{
+	syscall.ENOENT: "it does not exist", syscall.EACCES: "it is no program",
+	syscall.ENOTDIR: "the path wants a folder, and this is none", syscall.EISDIR: "the path wants a folder, and writing makes a file",
+}
+
 // rights are what Landlock is asked for, and of which place: what does not exist is made in its folder.
 func (t target) rights(access Access) (where string, wanted landlock.AccessFSSet, errno syscall.Errno) {
 	switch {
+	case t.slash && !t.isFolder() && access == WriteAccess:
+		return "", 0, syscall.EISDIR
+	case t.slash && !t.isFolder() && t.mode != 0:
+		return "", 0, syscall.ENOTDIR
 	case t.mode == 0 && access == WriteAccess:
 		return filepath.Dir(t.path), ll.AccessFSMakeReg | ll.AccessFSWriteFile, 0
 	case t.mode == 0:
@@ -165,14 +172,19 @@ func (l *Launcher) whyAllowed(where string, access Access) (rule, reason string)
 	return ruleMode, fmt.Sprintf("mode %s lets commands write what no rule takes away (workspace %s)", filesystem.Mode, layout.Workspace)
 }
 
-// blame names who takes the place away, whatever makes it fail: some are protected by mounts or by their owner.
+// blame names who takes the place away, whatever makes it fail: some are protected by mounts or by their owner. A path
+// that could not be taken away (a gap) is named only where rules hold it all the same.
 func (l *Launcher) blame(answer Answer, where string, access Access) Answer {
 	filesystem := l.made.policy.Filesystem
+	open := func(list, path string) bool {
+		isGap := func(g Gap) bool { return g.Field == list && g.Value == path }
+		return slices.ContainsFunc(l.made.gaps, isGap) && l.lacking(where, ll.AccessFSReadFile|ll.AccessFSWriteFile) == 0
+	}
 	if i := l.holding(l.made.layout.Hidden, where); i >= 0 {
 		answer.Rule, answer.Reason = fmt.Sprintf("layout.hidden[%d]", i), "it protects the agent itself, in every mode"
-	} else if i := l.holding(filesystem.DeniedPaths, where); i >= 0 {
+	} else if i := l.holding(filesystem.DeniedPaths, where); i >= 0 && !open(deniedPaths, filesystem.DeniedPaths[i]) {
 		answer.Rule, answer.Reason = fmt.Sprintf("filesystem.deniedPaths[%d]", i), fmt.Sprintf("the policy denies %q", filesystem.DeniedPaths[i])
-	} else if i := l.holding(filesystem.ReadOnlyPaths, where); i >= 0 && access == WriteAccess {
+	} else if i := l.holding(filesystem.ReadOnlyPaths, where); i >= 0 && access == WriteAccess && !open(readOnlyPaths, filesystem.ReadOnlyPaths[i]) {
 		answer.Rule, answer.Reason = fmt.Sprintf("filesystem.readOnlyPaths[%d]", i), fmt.Sprintf("the policy makes %q read-only", filesystem.ReadOnlyPaths[i])
 	}
 	return answer
@@ -236,6 +248,8 @@ type target struct {
 	path string
 	// mode is the kernel's, 0 if nothing is there.
 	mode uint32
+	// slash says that the path ends with one, which only a folder's may.
+	slash bool
 	// own says that it is a file of the command's own in /proc, unknown that it leads to whatever the command has open.
 	own, unknown bool
 	// errno says that the command does not get that far, by which rule and why.
@@ -253,6 +267,13 @@ func followFor(path, workspace string) target {
 	links := 0
 	for len(rest) > 0 {
 		next := filepath.Join(done, rest[0]) // of "..", the folder above
+		if rest[0] == "." || rest[0] == ".." {
+			if !lookAtTarget(done).isFolder() {
+				return unreachable(done, unix.ENOTDIR)
+			}
+			done, rest = next, rest[1:]
+			continue
+		}
 		rest = rest[1:]
 		t, onward, found := followProcess(next, rest, workspace)
 		if !found {
@@ -263,19 +284,28 @@ func followFor(path, workspace string) target {
 			done = next
 			continue
 		case onward == nil:
-			return t
+			return withSlash(path, t)
 		}
 		if links++; links > maxLinks {
 			return target{path: next, errno: syscall.ELOOP, rule: ruleFilePermissions, reason: "it passes through too many links"}
 		}
 		done, rest = "/", onward
 	}
-	return lookAtTarget(done)
+	return withSlash(path, lookAtTarget(done))
 }
 
-// parts are a path's names; "" and "." lead nowhere.
+func withSlash(path string, t target) target {
+	t.slash = strings.HasSuffix(path, "/")
+	return t
+}
+
+// parts are a path's names. "" and "." lead nowhere, but for a "." at the end, which wants a folder before it.
 func parts(path string) []string {
-	return slices.DeleteFunc(strings.Split(path, "/"), func(part string) bool { return part == "" || part == "." })
+	names := slices.DeleteFunc(strings.Split(path, "/"), func(part string) bool { return part == "" || part == "." })
+	if strings.HasSuffix(strings.TrimRight(path, "/"), "/.") {
+		names = append(names, ".")
+	}
+	return names
 }
 
 // followLink looks at one step of a path. It answers false when it can be passed; else the end of the
@@ -322,8 +352,8 @@ func lookAtTarget(path string) target {
 // closedToOthers are the entries of a process's folder in /proc that the kernel shows to whoever may trace it, which no
 // command may but for its own processes.
 var closedToOthers = []string{
-	"auxv", "clear_refs", "cwd", "environ", "exe", "fd", "fdinfo", "io", "map_files", "maps", "mem", "numa_maps", "pagemap",
-	"personality", "root", "seccomp_cache", "smaps", "smaps_rollup", "stack", "syscall", "timerslack_ns", "wchan",
+	"auxv", "clear_refs", "cwd", "environ", "exe", "fd", "fdinfo", "io", "map_files", "maps", "mem", "ns", "numa_maps", "pagemap",
+	"personality", "root", "seccomp_cache", "smaps", "smaps_rollup", "stack", "syscall", "timerslack_ns",
 }
 
 // followProcess is followLink for what /proc shows of processes.

@@ -164,7 +164,7 @@ func explainOne(l *Launcher, q question) (Answer, error) {
 }
 
 // refusals are what a call fails with that is not allowed; others, such as ENXIO of a device, say that it was.
-var refusals = []syscall.Errno{unix.EACCES, unix.EPERM, unix.EROFS, unix.ENOENT, unix.ELOOP, unix.ENOTDIR}
+var refusals = []syscall.Errno{unix.EACCES, unix.EPERM, unix.EROFS, unix.ENOENT, unix.ELOOP, unix.ENOTDIR, unix.EISDIR}
 
 func (a Answer) contradicts(q question, bare, confined syscall.Errno) string {
 	switch {
@@ -305,10 +305,10 @@ func probePath(path string, access Access) error {
 	}
 	var stat unix.Stat_t
 	switch err := unix.Stat(path, &stat); {
-	case errors.Is(err, unix.ENOENT):
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR) && strings.HasSuffix(path, "/"):
 		return create(path)
 	case err == nil && stat.Mode&unix.S_IFMT == unix.S_IFDIR:
-		return create(filepath.Join(path, ".probe"))
+		return create(path + "/.probe") // as the kernel takes it, not joined
 	}
 	return open(path, unix.O_WRONLY|quietly)
 }
@@ -331,6 +331,7 @@ func pathsToExplain(t *testing.T, s stage) []question {
 		"/proc/self/root/etc/passwd", "/proc/self/cwd/a/file", "/proc/self/cwd/missing", "/proc/thread-self/status", "/proc/self/root/" + s.base + "/agent/config/profile.json",
 		"/proc/AGENT/environ", "/proc/AGENT/status", "/proc/AGENT/root/etc/passwd", "/proc/AGENT/fd", "/proc/AGENT/fd/0", "/proc/AGENT/maps", "/proc/AGENT/cmdline",
 		"/proc/AGENT/task/AGENT/environ", "/proc/1/status", "/proc/1/environ", "/proc/1/cwd/etc",
+		"/proc/AGENT/wchan", "/proc/1/wchan", "/proc/AGENT/ns", "/proc/AGENT/ns/net", "/proc/1/ns/net", "/proc/self/wchan", "/proc/AGENT/stack", "/proc/AGENT/status/", "/proc/self/status/",
 		s.base + "/workspace/../outside/file", s.base + "/workspace/out/../config", s.base + "/workspace/a/file/x",
 	}
 	for name, to := range map[string]string{
@@ -366,6 +367,13 @@ func pathsToExplain(t *testing.T, s stage) []question {
 			}
 			return nil
 		})
+	}
+	for _, path := range []string{
+		"a", "a/new", "a/file", "a/file/x", "a/new/x", "out", "file-out", "dangling", "hidden", "locked", "round", "fifo", "../outside/file", "../outside/new", "../agent/config/profile.json", "program",
+	} {
+		for _, end := range []string{"/", "//", "/.", "/./", "/..", "/../", "/../f", "/../a/file", "/./file"} {
+			paths = append(paths, s.base+"/workspace/"+path+end)
+		}
 	}
 	var questions []question
 	for _, path := range paths {

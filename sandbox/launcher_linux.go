@@ -45,6 +45,7 @@ type origin struct {
 	policy Policy
 	layout Layout
 	caps   Capabilities
+	gaps   []Gap
 }
 
 // Start starts a confined process, like syscall.ForkExec: attr.Sys.PidFD is

@@ -20,7 +20,10 @@ type taken struct {
 	links []string
 }
 
-const deniedPaths = "filesystem.deniedPaths"
+const (
+	deniedPaths   = "filesystem.deniedPaths"
+	readOnlyPaths = "filesystem.readOnlyPaths"
+)
 
 func (t taken) field() string { return fmt.Sprintf("%s[%d]", t.list, t.index) }
 
@@ -106,7 +109,7 @@ func (p *plan) writableRoots(policy Policy, layout Layout, hidden []string) ([]s
 func literalPlaces(policy Policy) []taken {
 	var places []taken
 	for i, path := range policy.Filesystem.ReadOnlyPaths {
-		t := taken{list: "filesystem.readOnlyPaths", index: i, value: path}
+		t := taken{list: readOnlyPaths, index: i, value: path}
 		t.place, t.links = follow(path)
 		places = append(places, t)
 	}
