@@ -18,7 +18,8 @@ type procEntry struct {
 	mark uint64
 }
 
-func (p procEntry) dead() bool { return p.state == 'Z' || p.state == 'X' }
+func (p procEntry) dead() bool    { return p.state == 'Z' || p.state == 'X' }
+func (p procEntry) stopped() bool { return p.state == 'T' || p.state == 't' }
 
 // readProcEntry reads /proc/PID/stat and the process's mark; false when there is no such process.
 func readProcEntry(pid int) (procEntry, bool) {

@@ -157,21 +157,29 @@ func (p *Process) kill() {
 // crowd is how many are stopped before they are killed: killing fewer is done before they notice.
 const crowd = 16
 
-// freeze stops everybody, until nobody new appears: who is stopped makes no more processes, and keeps the task that
-// another one would make one with. Those that fork all the time are faster than killing them one by one.
+// freezeTime bounds how long freeze waits for those that do not stop, and freezePause is how long it waits between two looks.
+const (
+	freezeTime  = 10 * time.Second
+	freezePause = 2 * time.Millisecond
+)
+
+// freeze stops everybody, until all have stopped: who has makes no more processes, and keeps the task that another one
+// would make one with. Those that fork all the time are faster than killing them one by one. To have been told is
+// not enough: on a machine short of processors, who was told in the middle of a fork may end it seconds later.
 func (p *Process) freeze() {
-	const rounds = 20
-	frozen := make(map[procEntryKey]bool)
-	for range rounds {
-		fresh := false
-		for _, m := range p.hold() {
-			if key := m.entry.key(); !frozen[key] {
-				frozen[key], fresh = true, true
-				_ = m.signal(unix.SIGSTOP) // Who may not be signalled cannot be killed either.
+	for end := time.Now().Add(freezeTime); time.Now().Before(end); time.Sleep(freezePause) {
+		frozen := true
+		for _, entry := range p.members() {
+			if entry.stopped() {
+				continue
 			}
-			m.release()
+			frozen = false
+			if m, ok := holdMember(entry); ok {
+				_ = m.signal(unix.SIGSTOP) // Who may not be signalled cannot be killed either.
+				m.release()
+			}
 		}
-		if !fresh {
+		if frozen {
 			return
 		}
 	}
