@@ -41,15 +41,16 @@ type reporter struct {
 	// journal tells the state of the journal.
 	journal func() *ledger.Journal
 
-	mu           sync.Mutex
-	sandbox      ledger.Sandbox
-	policy       ledger.Policy
-	full         bool // the ledger shows commands
-	running      int
-	exited       uint64
-	spillFailed  uint64
-	lastActivity time.Time
-	stopping     bool
+	mu            sync.Mutex
+	sandbox       ledger.Sandbox
+	policy        ledger.Policy
+	full          bool // the ledger shows commands
+	running       int
+	exited        uint64
+	spillFailed   uint64
+	oomScoresKept uint64
+	lastActivity  time.Time
+	stopping      bool
 
 	dirty chan struct{} // holds a token when the state changed since the last status
 }
@@ -72,7 +73,7 @@ func (r *reporter) snapshot() ledger.Status {
 		Sandbox: r.sandbox, Policy: r.policy, Denied: r.denials.count(),
 		Processes:    ledger.Processes{Running: r.running, Exited: r.exited},
 		LastActivity: r.lastActivity,
-		Journal:      r.journal(), SpillFailures: r.spillFailed,
+		Journal:      r.journal(), SpillFailures: r.spillFailed, OOMScoresKept: r.oomScoresKept,
 	}
 }
 
@@ -122,6 +123,9 @@ func (r *reporter) processStarted(info unifiedexec.Info) {
 	r.change(func() {
 		r.running++
 		r.lastActivity = r.now().UTC()
+		if info.OOMScoreKept {
+			r.oomScoresKept++
+		}
 		if r.full {
 			started.Command = valid(info.Command)
 		}

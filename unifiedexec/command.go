@@ -163,6 +163,8 @@ type Info struct {
 	// SpilledBytes is how much of it is in a file; SpillProblem is why no more goes there, if that was not the limit.
 	SpilledBytes uint64
 	SpillProblem string
+	// OOMScoreKept says that the kernel did not let the engine raise the process's oom_score_adj.
+	OOMScoreKept bool
 	// OutputLost says that the process ran under an earlier engine, which nobody can ask how much it had written.
 	OutputLost bool
 	// OutputOpen is whether somebody still holds the output: the process or a descendant.

@@ -2,6 +2,7 @@ package unifiedexec
 
 import (
 	"bytes"
+	"errors"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -56,16 +57,17 @@ func (p *Process) blameMemory(rec *ExitRecord) {
 }
 
 // raiseOOMScore makes the kernel prefer a command to the engine when memory is short. What the command started in its
-// first moment may have missed it.
-func (e *Engine) raiseOOMScore(pid int) {
+// first moment may have missed it. It answers true when the kernel does not let us: a program that may not be read belongs to
+// root in /proc, also when it is ours.
+func (e *Engine) raiseOOMScore(pid int) (kept bool) {
 	if e.oomScoreAdj == 0 {
-		return
+		return false
 	}
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", unix.O_WRONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return
+	if err == nil {
+		_, err = unix.Write(fd, []byte(strconv.Itoa(e.oomScoreAdj)))
+		_ = unix.Close(fd)
 	}
-	defer unix.Close(fd)
-	// It is a preference: where it may not be set, commands run all the same.
-	_, _ = unix.Write(fd, []byte(strconv.Itoa(e.oomScoreAdj)))
+	// It is a preference: where it may not be set, commands run all the same. One that ended already needs none.
+	return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)
 }

@@ -30,10 +30,12 @@ type Process struct {
 	started  time.Time
 	// oomBefore is the engine's count of out-of-memory kills at the start.
 	oomBefore uint64
-	log       *outputLog
-	pumps     []*pump
-	input     *input
-	terminal  *os.File
+	// oomScoreKept says that the score could not be raised.
+	oomScoreKept bool
+	log          *outputLog
+	pumps        []*pump
+	input        *input
+	terminal     *os.File
 	// pidfd belongs to run, which closes it.
 	pidfd *os.File
 	done  chan struct{}
@@ -94,7 +96,7 @@ func (p *Process) Info() Info {
 		ID: p.id, State: StateRunning, Command: p.display, Program: p.program, Workdir: p.dir,
 		TTY: p.tty, StartTime: p.started, PID: p.pid, PIDStart: p.pidStart, Mark: p.mark,
 		OutputBytes: size.end, DroppedBytes: size.dropped, OutputOpen: size.open, OutputLost: p.outputLost,
-		SpilledBytes: size.spilled, SpillProblem: size.problem,
+		SpilledBytes: size.spilled, SpillProblem: size.problem, OOMScoreKept: p.oomScoreKept,
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -211,7 +213,7 @@ func (e *Engine) newProcess(id int32, plan plan, l launched) *Process {
 		now, _ := readProcEntry(p.pid)
 		p.pidStart = now.start
 	}
-	e.raiseOOMScore(l.pid)
+	p.oomScoreKept = e.raiseOOMScore(l.pid)
 	for _, o := range l.outputs {
 		p.pumps = append(p.pumps, newPump(o.file, o.stream, p.log))
 	}

@@ -62,6 +62,9 @@ type Status struct {
 	Journal *Journal `json:"journal,omitempty"`
 	// SpillFailures counts commands of this boot whose output could not be kept on disk up to its limit.
 	SpillFailures uint64 `json:"spillFailures,omitempty"`
+	// OOMScoresKept counts commands of this boot that the kernel, short of memory, does not prefer to agentd: it did not let
+	// agentd raise their score, as of programs that may not be read.
+	OOMScoresKept uint64 `json:"oomScoresKept,omitempty"`
 }
 
 // Journal is the state of the file in which starts and ends are noted.

@@ -343,6 +343,24 @@ func TestPodTermination(t *testing.T) {
 	}
 }
 
+// Of a program that may not be read the kernel lets nobody but root raise the score; the status counts it.
+func TestPodUnreadableProgram(t *testing.T) {
+	var stdout buffer
+	_, c := startedPod(t, &stdout)
+	if output, code := execute(t, c, script("cp /bin/sleep unreadable && chmod 0111 unreadable")); code != 0 {
+		t.Fatalf("code %d, %q", code, output)
+	}
+	for _, program := range []string{"sleep", "./unreadable"} {
+		if _, err := c.Start(t.Context(), &wire.StartRequest{Command: argv(program, "1000")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the status counts one of the commands", func() bool {
+		last := lastStatus(t, stdout.String())
+		return last.Processes.Running == 2 && last.OOMScoresKept == 1
+	})
+}
+
 // A log collector that stalls must not stall commands, and what is lost is counted.
 func TestPodBlockedStdout(t *testing.T) {
 	read, write, err := os.Pipe()
