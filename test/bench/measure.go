@@ -34,7 +34,7 @@ func interleave(ctx context.Context, runs int, variants ...variant) ([]series, e
 		taken[i].name = v.name
 	}
 	for round := -min(warmUps, runs); round < runs; round++ {
-		for _, at := range rand.Perm(len(variants)) {
+		for _, at := range rand.Perm(len(variants)) { //nolint:gosec // an order is no secret
 			value, err := variants[at].once(ctx)
 			if err != nil {
 				return nil, fmt.Errorf("measuring %q: %w", variants[at].name, err)
