@@ -30,7 +30,9 @@ type Engine struct {
 	// memoryEvents counts the memory group's troubles, -1 where nobody does; oomScoreAdj is what commands get.
 	memoryEvents int
 	oomScoreAdj  int
-	journal      Journal
+	// null is /dev/null, which every command may have for its input: to open it takes 1 % of a short one.
+	null    descriptor
+	journal Journal
 	// spills is nil when no output goes to a file.
 	spills *spillStore
 
@@ -94,6 +96,11 @@ func New(cfg Config) (*Engine, error) {
 			return nil, fmt.Errorf("becoming the parent of orphans: %w", err)
 		}
 	}
+	null, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("opening %s: %w", os.DevNull, err)
+	}
+	e.null = descriptor(null)
 	e.memoryEvents = openMemoryEvents(cfg.MemoryEvents)
 	if cfg.ReapOrphans {
 		e.running.Go(e.orphans.run)
@@ -174,6 +181,7 @@ func (e *Engine) start(ctx context.Context, c Command, tool bool, born func(*Pro
 
 // launchAs starts a finished plan under a reserved id.
 func (e *Engine) launchAs(id int32, plan plan, as entry, born func(*Process)) (*Process, error) {
+	plan.null = e.null
 	launched, err := plan.launch(func(argv0 string, argv []string, attr *syscall.ProcAttr) (int, error) {
 		return e.orphans.started(func() (int, error) { return plan.start(argv0, argv, attr) })
 	})
@@ -330,8 +338,9 @@ func (e *Engine) shutDown() {
 	}
 	close(e.orphans.stop)
 	e.running.Wait()
+	_ = unix.Close(int(e.null)) // It was only read.
 	if e.memoryEvents >= 0 {
-		_ = unix.Close(e.memoryEvents) // It was only read.
+		_ = unix.Close(e.memoryEvents) // As above.
 	}
 }
 

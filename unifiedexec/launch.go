@@ -13,6 +13,8 @@ import (
 
 // stdio is the descriptors of a start: the child's are closed once it runs, ours become the process's files.
 type stdio struct {
+	// null is the engine's /dev/null, which nobody closes.
+	null  descriptor
 	child []descriptor
 	ours  []end
 }
@@ -27,7 +29,7 @@ const feeding Stream = 0
 
 func (s *stdio) closeChild() {
 	for _, d := range slices.Compact(s.child) { // A terminal is there three times.
-		if d != noDescriptor {
+		if d != noDescriptor && d != s.null {
 			_ = unix.Close(int(d)) // The process has its own copies.
 		}
 	}
@@ -44,6 +46,7 @@ func (s *stdio) closeAll() {
 
 // open makes the descriptors of a plan.
 func (p *plan) open() (s stdio, err error) {
+	s.null = p.null
 	defer func() {
 		if err != nil {
 			s.closeAll()
@@ -98,11 +101,7 @@ func (s *stdio) openPipes(mode StdinMode) error {
 	const mostChild, mostOurs = scriptFD + 1, 3
 	s.child, s.ours = make([]descriptor, 0, mostChild), make([]end, 0, mostOurs)
 	if mode == StdinNull {
-		null, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return &StartError{Op: "pipe", Path: os.DevNull, Errno: errnoOf(err)}
-		}
-		s.child = append(s.child, descriptor(null))
+		s.child = append(s.child, s.null)
 	} else {
 		read, write, err := pipe()
 		if err != nil {
@@ -188,7 +187,7 @@ func duplicate(f *os.File) (descriptor, error) {
 // pollable is the descriptor as a file that waits in the poller. It was just made and has no flags to keep.
 func (d descriptor) pollable() *os.File {
 	_, _ = unix.FcntlInt(uintptr(d), unix.F_SETFL, unix.O_NONBLOCK) // It cannot fail on such a descriptor.
-	return os.NewFile(uintptr(d), "pipe")
+	return os.NewFile(uintptr(d), "descriptor")
 }
 
 // launched is a process that runs and is not watched yet.
@@ -249,9 +248,6 @@ func (p *plan) launch(start StartFunc) (launched, error) {
 	if pidfd < 0 {
 		pidfd, err = unix.PidfdOpen(pid, 0)
 	}
-	if err == nil {
-		l.pidfd, err = newPidfd(pidfd)
-	}
 	if err != nil {
 		// Nobody could ever wait for it, so it must not go on.
 		_ = unix.Kill(-pid, unix.SIGKILL)
@@ -259,7 +255,8 @@ func (p *plan) launch(start StartFunc) (launched, error) {
 		s.closeAll()
 		return launched{}, fmt.Errorf("watching process %d: %w", pid, err)
 	}
-	// Only now: what it costs, it costs beside the child.
+	// Only now: what it costs, it costs beside the child. In the poller, to wait for a process costs a goroutine and no thread.
+	l.pidfd = descriptor(pidfd).pollable()
 	l.take(s)
 	return l, nil
 }

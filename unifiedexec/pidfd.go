@@ -2,22 +2,12 @@ package unifiedexec
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
-
-// newPidfd puts a pidfd into the runtime's poller, so that waiting for a process costs a goroutine and no thread.
-func newPidfd(fd int) (*os.File, error) {
-	if err := unix.SetNonblock(fd, true); err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("making a pidfd non-blocking: %w", err)
-	}
-	return os.NewFile(uintptr(fd), "pidfd"), nil
-}
 
 // childStatus is the part of siginfo_t that waitid fills in for a child; the layout is the same on
 // every 64-bit Linux.

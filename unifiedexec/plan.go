@@ -22,7 +22,9 @@ type plan struct {
 	tty     bool
 	size    Size
 	stdin   StdinMode
-	data    []byte
+	// null is what StdinNull reads.
+	null descriptor
+	data []byte
 	// shell and login are set for a script, until finish makes the arguments.
 	shell shell
 	login bool
