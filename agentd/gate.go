@@ -53,17 +53,19 @@ func newGateListener(socket *net.UnixListener, check peerChecker, log *slog.Logg
 func (l *gateListener) loop() {
 	for {
 		fd, err := l.accept()
-		switch {
-		case errors.Is(err, os.ErrClosed):
-			return
-		case err != nil:
-			// Out of descriptors, or the peer is gone: the next one may do better.
-			l.log.Warn("accepting a connection", "err", err)
-			if !l.pause(100 * time.Millisecond) {
-				return
-			}
-		default:
+		if err == nil {
 			l.admit(fd)
+			continue
+		}
+		select {
+		case <-l.closed:
+			return
+		default:
+		}
+		// Out of descriptors, or the peer is gone: the next one may do better.
+		l.log.Warn("accepting a connection", "err", err)
+		if !l.pause(100 * time.Millisecond) {
+			return
 		}
 	}
 }
@@ -84,7 +86,10 @@ func (l *gateListener) accept() (int, error) {
 			}
 		}
 	})
-	return fd, errors.Join(err, acceptErr)
+	if err != nil {
+		return -1, err // The socket is closed, and nothing was accepted.
+	}
+	return fd, acceptErr
 }
 
 func (l *gateListener) pause(d time.Duration) bool {

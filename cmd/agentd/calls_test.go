@@ -199,6 +199,14 @@ func TestLocalEndings(t *testing.T) {
 	if _, err := l.WriteStdin(ctx, &wire.WriteStdinRequest{SessionId: one, YieldTimeMs: new(int64(300_000))}); status.Code(err) != codes.Canceled {
 		t.Errorf("a wait that was given up gave %v", err)
 	}
+	// The agent learns a moment later that it was, and counts it until then.
+	eventually(t, "nobody waits", func() bool {
+		got, err := l.Interrupt(t.Context(), &wire.InterruptRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.GetWaits() == 0
+	})
 	// A turn's waits end together, and say so.
 	var waits sync.WaitGroup
 	for _, id := range []int32{one, two} {
