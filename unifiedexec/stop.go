@@ -10,9 +10,8 @@ import (
 )
 
 const (
-	// killPatience bounds how long killed processes may take to go away, which needs a turn of a processor for each; one that
-	// sleeps in the kernel can take for ever.
-	killPatience = 20 * time.Second
+	// killPatience bounds how long killed processes may take to go away; one that sleeps in the kernel can take for ever.
+	killPatience = 5 * time.Second
 	// killTime bounds how long new ones are killed that those before had made. Where a machine is short of processors, to look
 	// at a hundred processes takes seconds.
 	killTime = 2 * time.Minute
