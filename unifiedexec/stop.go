@@ -165,22 +165,22 @@ const (
 
 // freeze stops everybody, until all have stopped: who has makes no more processes, and keeps the task that another one
 // would make one with. Those that fork all the time are faster than killing them one by one. To have been told is
-// not enough: on a machine short of processors, who was told in the middle of a fork may end it seconds later.
+// not enough: on a machine short of processors, who was told in the middle of a fork may end it seconds later. Nor is one
+// look: numbers come round again, and such a one may leave its child behind where the look already was, and stop.
 func (p *Process) freeze() {
-	for end := time.Now().Add(freezeTime); time.Now().Before(end); time.Sleep(freezePause) {
-		frozen := true
+	const looks = 2
+	end := time.Now().Add(freezeTime)
+	for still := 0; still < looks && time.Now().Before(end); time.Sleep(freezePause) {
+		still++
 		for _, entry := range p.members() {
 			if entry.stopped() {
 				continue
 			}
-			frozen = false
+			still = 0
 			if m, ok := holdMember(entry); ok {
 				_ = m.signal(unix.SIGSTOP) // Who may not be signalled cannot be killed either.
 				m.release()
 			}
-		}
-		if frozen {
-			return
 		}
 	}
 }

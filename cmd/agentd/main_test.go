@@ -148,11 +148,10 @@ func waitDone(done <-chan struct{}) bool {
 // eventually polls until f is true.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	const most = 3 * patience // while other tests have the processors
-	deadline := time.Now().Add(most)
+	deadline := time.Now().Add(patience)
 	for !f() {
 		if time.Now().After(deadline) {
-			t.Fatalf("it did not happen within %s: %s", most, what)
+			t.Fatalf("it did not happen within %s: %s", patience, what)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
