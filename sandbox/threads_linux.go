@@ -205,11 +205,7 @@ func (t *threads) close() {
 
 // run is a thread's life.
 func (t *threads) run(first *start, supervised bool, c confine) {
-	defer func() {
-		if reserve.used() {
-			t.alive.Go(func() { reserve.fill() }) // Not here: the command waits for the end of this thread.
-		}
-	}()
+	defer reserve.used()
 	listener, err := c(supervised)
 	if err != nil {
 		t.fail(first, supervised, err)
@@ -329,9 +325,13 @@ func (r *threadReserve) has() bool {
 	return r.size == 0 || r.left.Load() > r.least() || r.fill()
 }
 
-// used notes that a thread ends, and tells whether the reserve is to be filled. Its own task is just about to be free, and a
-// start has just worked: if ever there is room for new threads, it is now.
-func (r *threadReserve) used() (low bool) { return r.left.Add(-1) <= r.low() }
+// used notes that a thread ends. Its own task is just about to be free, and a start has just worked: if ever there is
+// room for new threads, it is now.
+func (r *threadReserve) used() {
+	if r.left.Add(-1) <= r.low() {
+		r.fill()
+	}
+}
 
 // fill says that the reserve is not low, or is no longer. Where no task is to be had it stays low.
 func (r *threadReserve) fill() bool {
