@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -87,25 +88,43 @@ func (p *plugin) open(ctx context.Context, at *place, session string) (*engine, 
 			name:   "the local agentd", flags: "--local", local: agent,
 		}, nil
 	case at.socket != "":
-		dial := func(ctx context.Context) (net.Conn, error) { return dialSocket(ctx, at.socket) }
-		return &engine{Client: client.New(dial), name: fmt.Sprintf("agentd at %q", at.socket), flags: "--socket " + at.socket}, nil
+		socket := &socketDialer{path: at.socket}
+		return &engine{
+			Client: client.New(socket.dial, client.ReconnectFor(restartWait)),
+			name:   fmt.Sprintf("agentd at %q", at.socket), flags: "--socket " + at.socket,
+		}, nil
 	}
 	return p.openSession(ctx, session, at.waitTimeout)
 }
 
-// dialSocket connects to an `agentd serve --local` and reads whether it serves us.
-func dialSocket(ctx context.Context, path string) (net.Conn, error) {
+// restartWait is how long whoever is connected to an agentd at a socket waits for it, when it was killed, to be started anew.
+const restartWait = 15 * time.Second
+
+// socketDialer connects to an `agentd serve --local`.
+type socketDialer struct {
+	path string
+	// met is set once agentd was there.
+	met atomic.Bool
+}
+
+// dial connects and reads whether agentd serves us. An agentd that was never there is not waited for.
+func (s *socketDialer) dial(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, socketWait)
 	defer cancel()
-	conn, err := wire.Dial(ctx, path)
+	conn, err := wire.Dial(ctx, s.path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
-		return nil, client.Permanent(fmt.Errorf("no agentd serves --socket %q: %w", path, err))
+		err = fmt.Errorf("no agentd serves --socket %q: %w", s.path, err)
+		if !s.met.Load() {
+			err = client.Permanent(err)
+		}
+		return nil, err
 	}
 	if _, refused := errors.AsType[*wire.RefusedError](err); refused {
 		err = client.Permanent(err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("--socket %q: %w", path, err)
+		return nil, fmt.Errorf("--socket %q: %w", s.path, err)
 	}
+	s.met.Store(true)
 	return conn, nil
 }
