@@ -220,7 +220,7 @@ func (a *Agent) restore() {
 		// Only the kubelet knows whether it was for memory.
 		lost += "; why, the state of the pod's container tells"
 	}
-	for _, info := range a.engine.Restore(past.processes, lost) {
+	for _, info := range a.engine.Restore(past.processes, past.marks, lost) {
 		a.reporter.processLost(info)
 	}
 	a.journal.start(a.engine.Kept)

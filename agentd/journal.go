@@ -139,6 +139,7 @@ func newJournal(path, boot string, log *slog.Logger) *journal {
 	}
 	if j.past.machine != j.machine {
 		// Numbers and marks of another run of the machine name nobody here.
+		j.past.marks = 0
 		for i := range j.past.processes {
 			j.past.processes[i].Mark, j.past.processes[i].PIDStart = 0, 0
 		}
@@ -162,7 +163,7 @@ func (j *journal) read() error {
 // start goes on with the file that is there and lets tend write it anew from what kept tells.
 func (j *journal) start(kept func() []unifiedexec.Info) {
 	j.kept = kept
-	j.head = openRecord{Boot: j.boot, Machine: j.machine, Time: j.now().UTC()}
+	j.head = openRecord{Boot: j.boot, Machine: j.machine, Time: j.now().UTC(), Marks: unifiedexec.Marks()}
 	if err := j.reopen(); err != nil {
 		j.trouble(0, fmt.Errorf("opening the journal: %w", err))
 	}

@@ -44,6 +44,8 @@ type openRecord struct {
 	// Machine is the kernel's own boot id: what a file system had not yet put on its disk is gone when it changes.
 	Machine string    `json:"machine"`
 	Time    time.Time `json:"time"`
+	// Marks is what unifiedexec.Marks told.
+	Marks uint64 `json:"marks,omitempty"`
 	// Flawed is 1 when a record of this file could not be written. It is a digit, so that it can be changed in place
 	// when the disk has no room for a line more.
 	Flawed int `json:"flawed"`
@@ -127,6 +129,7 @@ func (r journalRecord) write(o *jsonline.Object) {
 		o.Text("boot", r.Open.Boot)
 		o.Text("machine", r.Open.Machine)
 		o.Time("time", r.Open.Time)
+		o.SomeUint("marks", r.Open.Marks)
 		o.Int("flawed", int64(r.Open.Flawed))
 		o.Close()
 	}
@@ -223,6 +226,8 @@ type journalled struct {
 	processes []unifiedexec.Info
 	// machine is the kernel's boot id of the last run.
 	machine string
+	// marks is what bounds the marks of the last run.
+	marks uint64
 	// closed says that the last run ended by itself, flawed that records could not be written.
 	closed, flawed bool
 	// skipped counts lines that are no records. The last one may lack its end: open says that it has no newline, and torn
@@ -324,7 +329,7 @@ func (f *journalled) reopen(r *openRecord, byID map[int32]*unifiedexec.Info) {
 			info.OutputLost = true
 		}
 	}
-	f.machine, f.closed = r.Machine, false
+	f.machine, f.marks, f.closed = r.Machine, r.Marks, false
 }
 
 // lost says what is known of a process whose end is not in the journal, by an agentd that runs on a machine.

@@ -16,7 +16,7 @@ func FuzzJournalIsJSON(f *testing.F) {
 		}
 		f.Add(data)
 	}
-	f.Add([]byte(`{"v":3,"open":{"boot":"b","machine":"<&>","time":"2026-01-02T03:04:05.6Z","flawed":1},"closed":{"time":"2026-01-02T03:04:05+01:00"}}`))
+	f.Add([]byte(`{"v":3,"open":{"boot":"b","machine":"<&>","time":"2026-01-02T03:04:05.6Z","marks":4611686018427387904,"flawed":1},"closed":{"time":"2026-01-02T03:04:05+01:00"}}`))
 	f.Add([]byte(`{"exit":{"id":1,"code":-1,"signal":"s","message":"\"\u2028","user":1,"system":2,"maxRSS":3,"bytes":4,"outputLost":true},"start":{"ticks":1,"tty":true}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var r journalRecord

@@ -81,6 +81,23 @@ func (m *marker) issued(mark uint64) bool {
 	return mark >= m.next && mark < m.first && (m.first-mark)%2 == 1
 }
 
+// Marks is the value below which the marks of this program's processes lie, for a successor's Restore; 0 where there are none.
+func Marks() uint64 {
+	marks.mu.Lock()
+	defer marks.mu.Unlock()
+	marks.once.Do(marks.prepare)
+	return marks.first
+}
+
+// issuedBelow tells the marks of an earlier engine by what its Marks gave. How many it issued nobody knows: a small share of
+// all values, in which no other engine of this user has its own but by a chance of one to millions.
+func issuedBelow(first uint64) func(mark uint64) bool {
+	const share = 1 << 24
+	return func(mark uint64) bool {
+		return mark < first && first-mark < first/share && (first-mark)%2 == 1
+	}
+}
+
 // claims says which process every living descendant belongs to: by its mark, else, when it
 // lowered its own limit, by its parent or its session.
 func claims(procs []*Process, live []procEntry) map[*Process][]procEntry {

@@ -331,7 +331,7 @@ func (e *Engine) shutDown() {
 	}
 	if engines.Add(-1) == 0 {
 		// While another engine is open, a stray might be its.
-		e.killStrays()
+		killStrays(marks.issued)
 	}
 	for _, p := range procs {
 		p.abandon()
@@ -364,13 +364,13 @@ func (p *Process) abandon() {
 	}
 }
 
-// killStrays kills what descends from any process of the engine, also of those long forgotten.
-func (e *Engine) killStrays() {
+// killStrays kills what has one of an engine's marks: what descends from any of its processes, also of those long forgotten.
+func killStrays(issued func(mark uint64) bool) {
 	deadline := time.Now().Add(closeMargin)
 	for time.Now().Before(deadline) {
 		var strays []member
 		for _, entry := range liveProcesses() {
-			if entry.pid == os.Getpid() || !marks.issued(entry.mark) {
+			if entry.pid == os.Getpid() || !issued(entry.mark) {
 				continue
 			}
 			if m, ok := holdMember(entry); ok {

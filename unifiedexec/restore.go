@@ -66,14 +66,18 @@ func (e *Engine) Kept() []Info {
 // Restore puts processes of an earlier engine into the table, as their journal tells them: all of them ended. One
 // whose end the journal does not tell gets a record that says ReasonEngineStopped, with the message lost, and no code
 // or time that nobody knows: the code is -1 and the time is this one. Since a record says that a process ended, what
-// is left of any of them is ended first, as Close would have done. Restore is for before the first start, and returns
-// those that got their record here.
-func (e *Engine) Restore(past []Info, lost string) []Info {
+// is left of any of them is ended first, as Close would have done, and with it, where marksBelow is what Marks told there,
+// what else the earlier engine left: what a process that the journal has forgotten left behind, or one that the journal was not
+// yet told of. Restore is for before the first start, and returns those that got their record here.
+func (e *Engine) Restore(past []Info, marksBelow uint64, lost string) []Info {
 	procs := make([]*Process, 0, len(past))
 	for _, info := range past {
 		procs = append(procs, e.restored(info))
 	}
 	e.endLeft(procs)
+	if marksBelow != 0 {
+		killStrays(issuedBelow(marksBelow))
+	}
 	now := time.Now()
 	var ended []Info
 	for _, p := range procs {

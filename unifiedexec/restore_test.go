@@ -112,7 +112,7 @@ func TestRestore(t *testing.T) {
 		{ID: 1001, Command: "lost", PID: 1 << 22, StartTime: began, TTY: true, Workdir: "/w", Program: "/p"},
 		{ID: 1002, Command: "ended", PID: 1<<22 - 1, StartTime: began, OutputBytes: 500, Exit: exited(7)},
 		{ID: 1003, Command: "told", PID: 1<<22 - 2, StartTime: began, OutputBytes: 5, Exit: exited(0), Told: true},
-	}, "it was killed")
+	}, 0, "it was killed")
 	if len(lost) != 1 || lost[0].ID != 1001 || lost[0].Exit.Reason != ReasonEngineStopped || lost[0].Exit.Code != -1 || lost[0].Exit.Message != "it was killed" {
 		t.Errorf("Restore returned %+v", lost)
 	}
@@ -199,7 +199,7 @@ func TestRestoredAreKeptForAWhile(t *testing.T) {
 		}
 		past = append(past, Info{ID: 2000 + i, StartTime: end, Exit: &ExitRecord{Reason: ReasonExited, StartTime: end, EndTime: end}})
 	}
-	e.Restore(past, "killed")
+	e.Restore(past, 0, "killed")
 	if n := len(e.List()); n != 21 {
 		t.Errorf("%d are kept, want 21", n)
 	}
@@ -232,25 +232,28 @@ func TestRestoreEndsWhatIsLeft(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		known  func(Info) Info
+		marks  uint64
 		left   bool
 	}{
-		"Mark":   {"also descendants in sessions of their own", func(i Info) Info { return Info{ID: i.ID, StartTime: i.StartTime, Mark: i.Mark} }, false},
-		"Number": {"the process and who shares its session", func(i Info) Info { return Info{ID: i.ID, StartTime: i.StartTime, PID: i.PID, PIDStart: ticks(i.PID)} }, false},
+		"Mark":   {"also descendants in sessions of their own", func(i Info) Info { return Info{ID: i.ID, StartTime: i.StartTime, Mark: i.Mark} }, 0, false},
+		"Number": {"the process and who shares its session", func(i Info) Info { return Info{ID: i.ID, StartTime: i.StartTime, PID: i.PID, PIDStart: ticks(i.PID)} }, 0, false},
 		"Stranger": {"a number that is another's now is left alone", func(i Info) Info {
 			return Info{ID: i.ID, StartTime: i.StartTime, PID: i.PID, PIDStart: ticks(i.PID) + 1}
-		}, true},
+		}, 0, true},
+		"Forgotten": {"whoever has one of the earlier marks", func(i Info) Info { return Info{ID: i.ID, StartTime: i.StartTime} }, Marks(), false},
+		"Other":     {"another engine's marks are left alone", func(i Info) Info { return Info{ID: i.ID, StartTime: i.StartTime} }, Marks() / 2, true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			old := newEngine(t, Config{StopGrace: 200 * time.Millisecond})
 			script := "trap '' TERM; sleep NAP & echo up; wait"
-			if name == "Mark" {
+			if name == "Mark" || name == "Forgotten" {
 				script = "setsid sleep NAP & echo up; wait"
 			}
 			p := start(t, old, Command{Script: script})
 			awaitOutput(t, p, "up")
 			next := newEngine(t, Config{StopGrace: 200 * time.Millisecond})
-			next.Restore([]Info{tc.known(p.Info())}, "killed")
+			next.Restore([]Info{tc.known(p.Info())}, tc.marks, "killed")
 			if tc.left {
 				if len(running(t, "sleep NAP")) == 0 {
 					t.Error(tc.reason)
@@ -277,7 +280,7 @@ func TestEndedNumberHidesNobody(t *testing.T) {
 	e := newEngine(t, Config{})
 	p := start(t, e, Command{Script: "sleep NAP & sleep NAP"})
 	past := p.Info()
-	e.Restore([]Info{{ID: 99_999, PID: past.PID, StartTime: time.Now().Add(-time.Hour)}}, "killed")
+	e.Restore([]Info{{ID: 99_999, PID: past.PID, StartTime: time.Now().Add(-time.Hour)}}, 0, "killed")
 	eventually(t, "the child is there", func() bool { return len(running(t, "sleep NAP")) >= 2 })
 	p.mu.Lock()
 	p.mark = 0 // as where there are no marks

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -177,6 +178,38 @@ func TestLocalKilled(t *testing.T) {
 	}
 	if output, code := execute(t, l, script("echo works")); output != "works\n" || code != 0 {
 		t.Errorf("a command gave %q and %d", output, code)
+	}
+}
+
+// What a killed agentd started and nobody knows of is ended too: it was killed before it could tell its journal.
+func TestLocalKilledBeforeItsRecord(t *testing.T) {
+	l := startLocal(t)
+	leftToTell(t, l, `setsid sh -c 'echo $$ >pid; sleep 1000' & sleep 1000`)
+	var orphan int
+	eventually(t, "the orphan is there", func() bool {
+		data, _ := os.ReadFile(filepath.Join(l.workspace, "pid"))
+		orphan, _ = strconv.Atoi(strings.TrimSpace(string(data)))
+		return orphan > 0
+	})
+	l.kill(t)
+	if !lives(orphan) {
+		t.Fatal("the orphan is gone already")
+	}
+	journal, err := os.ReadFile(l.socket + ".journal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := slices.DeleteFunc(strings.SplitAfter(string(journal), "\n"), func(line string) bool { return strings.Contains(line, `"start":`) })
+	if err := os.WriteFile(l.socket+".journal", []byte(strings.Join(kept, "")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.again(t)
+	list, err := l.ListProcesses(t.Context(), &wire.ListProcessesRequest{})
+	if err != nil || len(list.GetProcesses()) > 0 {
+		t.Errorf("listed are %v, %v", list, err)
+	}
+	if lives(orphan) {
+		t.Error("what the killed agentd left still runs")
 	}
 }
 
