@@ -80,6 +80,9 @@ func try(t *testing.T, p place, profile string) map[int]found {
 	byCase := map[int][]row{}
 	for _, r := range rows(t) {
 		if only := archDiffers[r.attempt]; r.profile == profile && (only == "" || only == runtime.GOARCH) {
+			if r.attempt == int80 {
+				r.outcome = outcomeOfInt80(t, r.outcome)
+			}
 			byCase[r.number] = append(byCase[r.number], r)
 		}
 	}
@@ -91,6 +94,26 @@ func try(t *testing.T, p place, profile string) map[int]found {
 		results[number] = tryCase(t, p, byCase[number])
 	}
 	return results
+}
+
+// outcomeOfInt80 is what the table says, unless the machine has no calls of 32-bit programs at all, as under some hypervisors:
+// then the processor ends the program before any filter could, outside of a sandbox too.
+func outcomeOfInt80(t *testing.T, outcome string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "int80")
+	if err := os.WriteFile(path, int80Program(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	switch bare := ended(exec.CommandContext(t.Context(), path).Run()); bare {
+	case "exit 42":
+		return outcome
+	case "signal SIGSEGV":
+		t.Logf("skipped: %q under a filter: this machine has no such calls, outside of the sandbox it meets %s", int80, bare)
+		return bare
+	default:
+		t.Fatalf("outside of the sandbox %q met %s", int80, bare)
+		return ""
+	}
 }
 
 func tryCase(t *testing.T, p place, wanted []row) found {

@@ -49,8 +49,11 @@ func TestTableNamesAttempts(t *testing.T) {
 	}
 }
 
+// int80 is the attempt to make a call of 32-bit programs.
+const int80 = "int 0x80"
+
 // archDiffers are attempts that other processors than amd64 do not have.
-var archDiffers = map[string]string{"int 0x80": "amd64", "x32 getpid": "amd64"}
+var archDiffers = map[string]string{int80: "amd64", "x32 getpid": "amd64"}
 
 func TestPageIsTrue(t *testing.T) {
 	page, err := os.ReadFile("../../docs/design/cases.md")
