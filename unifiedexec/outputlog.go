@@ -21,6 +21,10 @@ const (
 // notice and to go on, less than a second.
 const followPatience = 800 * time.Millisecond
 
+// followLook is how often who waits for a reader looks at the clock. How late it comes to that is time in which nothing here ran, as
+// when the machine or the pod's share of it pauses, and is not counted against the reader.
+const followLook = 50 * time.Millisecond
+
 // outputLog is everything a process wrote, at absolute offsets: the first half of the limit for
 // good, and a sliding window of the newest half. What lies between is gone and counted, unless
 // there is a spill that takes what leaves the window.
@@ -174,11 +178,12 @@ func (l *outputLog) makeRoomLocked(n uint64) {
 	if len(slow) == 0 {
 		return
 	}
-	began := time.Now()
-	timer := time.NewTimer(followPatience)
+	wait := followWait{began: time.Now()}
+	timer := time.NewTimer(followLook)
 	defer timer.Stop()
 	for len(slow) > 0 {
-		timer.Reset(patienceLocked(slow, began))
+		looked := time.Now()
+		timer.Reset(followLook)
 		// A reader may be asleep, with what the pieces before this one brought still unread.
 		l.wakeLocked()
 		l.waiting++
@@ -187,25 +192,31 @@ func (l *outputLog) makeRoomLocked(n uint64) {
 		select {
 		case <-space:
 		case <-timer.C:
+			wait.late += time.Since(looked) - followLook
 		}
 		l.mu.Lock()
 		l.waiting--
 		slow = slices.DeleteFunc(l.slowLocked(n), func(r *Reader) bool {
-			r.lossless = r.inside || r.patienceLocked(began) > 0
+			r.lossless = r.inside || wait.patientLocked(r)
 			return !r.lossless
 		})
 	}
 }
 
-// patienceLocked is until when the first of some readers is let go if it reads nothing.
-func patienceLocked(readers []*Reader, began time.Time) time.Duration {
-	least := followPatience
-	for _, r := range readers {
-		if !r.inside {
-			least = min(least, r.patienceLocked(began))
-		}
+// followWait is the time that an append waits for readers.
+type followWait struct {
+	began time.Time
+	// late is for how much of it the machine had no processor for this one.
+	late time.Duration
+}
+
+// patientLocked is whether a reader that reads nothing is still waited for.
+func (w followWait) patientLocked(r *Reader) bool {
+	since := w.began
+	if r.moved.After(since) {
+		since = r.moved
 	}
-	return max(least, 0)
+	return time.Since(since)-w.late < followPatience
 }
 
 // slowLocked finds the lossless readers that would lose something by n more bytes.

@@ -64,14 +64,6 @@ type Reader struct {
 	moved time.Time
 }
 
-// patienceLocked is how long an append that began to wait at a time still waits for the reader, should it read nothing.
-func (r *Reader) patienceLocked(began time.Time) time.Duration {
-	if r.moved.After(began) {
-		began = r.moved
-	}
-	return followPatience - time.Since(began)
-}
-
 // newWaitingReader makes a reader that counts as waiting in Next already, so that it is not let go before its first.
 func (l *outputLog) newWaitingReader(o ReaderOptions) *Reader {
 	r := l.newReader(o)

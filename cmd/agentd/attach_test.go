@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"execsession.dev/agentd/wire"
 )
@@ -60,10 +62,37 @@ func TestLocalAttachLosesNothing(t *testing.T) {
 	l := startLocal(t)
 	const size = 64 << 20 // many times what the engine keeps
 	for range 3 {
-		got := receive(attachStart(t, l, argv("head", "-c", fmt.Sprint(size), "/dev/zero")))
-		if len(got.output) != size || len(got.gaps) != 0 || got.exit.GetExitCode() != 0 {
-			t.Errorf("%d bytes came of %d, with gaps %v and %v (error %v)", len(got.output), size, got.gaps, got.exit, got.err)
+		got := receiveKeeping(attachStart(t, l, argv("head", "-c", fmt.Sprint(size), "/dev/zero")), 0)
+		if got.received != size || len(got.gaps) != 0 || got.exit.GetExitCode() != 0 {
+			t.Errorf("%d bytes came of %d, with gaps %v and %v (error %v)", got.received, size, got.gaps, got.exit, got.err)
 		}
+	}
+}
+
+// Nor does it lose anything because agentd did not run for a while, as when a machine or a container is paused.
+func TestLocalAttachOutlivesAPause(t *testing.T) {
+	l := startLocal(t)
+	const size = 16 << 20
+	stream := attachStart(t, l, argv("head", "-c", fmt.Sprint(size), "/dev/zero"))
+	received := 0
+	for received < 2<<20 {
+		response, err := stream.Recv()
+		if err != nil || response.GetGap() != nil {
+			t.Fatal(response, err)
+		}
+		received += len(response.GetOutput().GetData())
+	}
+	time.Sleep(50 * time.Millisecond) // The command fills what is between it and this reader, and waits.
+	if err := l.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Second)
+	if err := l.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	got := receiveKeeping(stream, 0)
+	if received += got.received; received != size || len(got.gaps) != 0 || got.exit.GetExitCode() != 0 {
+		t.Errorf("%d bytes came of %d, with gaps %v and %v (error %v)", received, size, got.gaps, got.exit, got.err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 	"net"
 	"os"
 	"os/exec"
@@ -242,14 +243,19 @@ type attached struct {
 	process *wire.Process
 	streams map[wire.Stream]string
 	output  []byte
-	gaps    []*wire.Gap
-	exit    *wire.ExitRecord
-	denials []*wire.Denial
-	err     error // io.EOF is the ordinary end
+	// received counts what came of the output, kept or not.
+	received int
+	gaps     []*wire.Gap
+	exit     *wire.ExitRecord
+	denials  []*wire.Denial
+	err      error // io.EOF is the ordinary end
 }
 
 // receive reads an Attach stream to its end.
-func receive(stream grpc.BidiStreamingClient[wire.AttachRequest, wire.AttachResponse]) attached {
+func receive(stream wireStream) attached { return receiveKeeping(stream, math.MaxInt) }
+
+// receiveKeeping keeps at most the beginning of the output: who moves ever more memory about does not read meanwhile.
+func receiveKeeping(stream wireStream, most int) attached {
 	got := attached{streams: map[wire.Stream]string{}}
 	for {
 		response, err := stream.Recv()
@@ -261,10 +267,14 @@ func receive(stream grpc.BidiStreamingClient[wire.AttachRequest, wire.AttachResp
 		case *wire.AttachResponse_Process:
 			got.process = m.Process
 		case *wire.AttachResponse_Output:
-			if len(got.output) < maxStreams {
-				got.streams[m.Output.GetStream()] += string(m.Output.GetData())
+			data := m.Output.GetData()
+			got.received += len(data)
+			if got.received <= maxStreams {
+				got.streams[m.Output.GetStream()] += string(data)
 			}
-			got.output = append(got.output, m.Output.GetData()...)
+			if len(got.output) < most {
+				got.output = append(got.output, data...)
+			}
 		case *wire.AttachResponse_Gap:
 			got.gaps = append(got.gaps, m.Gap)
 		case *wire.AttachResponse_Exit:
