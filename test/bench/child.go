@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,18 +13,21 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 )
 
 // The helpers that this program is started again as; the first argument names one.
 const (
 	childCopy   = "child-copy"
+	childRelay  = "child-relay"
 	childWrite  = "child-write"
 	childNoWall = "child-without-sandbox"
 )
 
 var children = map[string]func(args []string) error{
 	childCopy:   func([]string) error { return copyToSocket(os.Stdin, os.NewFile(copySocket, "socket")) },
+	childRelay:  func(args []string) error { return relayTerminal(os.NewFile(copySocket, "socket"), args) },
 	childWrite:  writeNumbers,
 	childNoWall: withoutSandbox,
 }
@@ -37,6 +41,18 @@ const copyBuffer = 64 << 10
 // copyToSocket is the middle of the raw hop: what comes from a pipe goes into a socket.
 func copyToSocket(from io.Reader, to io.WriteCloser) error {
 	return errors.Join(copyPlainly(to, from), to.Close())
+}
+
+// relayTerminal runs a program on a terminal of which the other side is a socket, until it is killed.
+func relayTerminal(socket *os.File, argv []string) error {
+	terminal, err := pty.StartWithSize(bareCommand(context.Background(), argv...), &pty.Winsize{Rows: 24, Cols: 80})
+	if err != nil {
+		return err
+	}
+	failed := make(chan error, 2)
+	go func() { failed <- copyPlainly(terminal, socket) }()
+	go func() { failed <- copyPlainly(socket, terminal) }()
+	return errors.Join(<-failed, <-failed)
 }
 
 // wordBytes is the size of one number in the stream of writeNumbers: the word at offset 8n is n.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/creack/pty"
@@ -27,6 +28,7 @@ func (b *bench) measureEcho(ctx context.Context, engine *unifiedexec.Engine, bar
 		var echoes echoes
 		err := errors.Join(
 			echoes.open("floor: creack/pty", func() (*terminal, error) { return j.openBare(ctx) }),
+			echoes.open("floor: Unix socket, copier, creack/pty", func() (*terminal, error) { return j.openRelayed(ctx, b.self) }),
 			echoes.open("in process", func() (*terminal, error) { return j.openIn(ctx, engine) }),
 			echoes.open("socket", func() (*terminal, error) { return j.openBy(ctx, bare.Client) }),
 			echoes.open("socket, "+sandboxed, func() (*terminal, error) { return j.openBy(ctx, confined.Client) }),
@@ -38,8 +40,8 @@ func (b *bench) measureEcho(ctx context.Context, engine *unifiedexec.Engine, bar
 		if err := errors.Join(err, echoes.close()); err != nil {
 			return err
 		}
-		rows := rowsOf("ms", taken, 0)
-		for i := 2; i < len(rows); i++ {
+		rows := rowsOf("ms", taken, 1)
+		for i := 3; i < len(rows); i++ {
 			rows[i] = rows[i].medianAtMost(echoBar)
 		}
 		b.section("engine", "a byte to a terminal and back, "+kind.title, rows...)
@@ -111,6 +113,24 @@ func (j job) openBare(ctx context.Context) (*terminal, error) {
 	return &terminal{read: file.Read, write: file.Write, close: func() error {
 		err := file.Close()
 		_ = cmd.Wait() // It says only that the command was hung up.
+		return err
+	}}, nil
+}
+
+// openRelayed opens a terminal of creack/pty in another process, behind a Unix socket.
+func (j job) openRelayed(ctx context.Context, self string) (*terminal, error) {
+	ours, theirs, err := unixSocketPair()
+	if err != nil {
+		return nil, err
+	}
+	cmd := bareCommand(ctx, append([]string{self, childRelay}, j.bare...)...)
+	cmd.ExtraFiles, cmd.Stderr = []*os.File{theirs}, os.Stderr
+	if err := errors.Join(cmd.Start(), theirs.Close()); err != nil {
+		return nil, errors.Join(err, ours.Close())
+	}
+	return &terminal{read: ours.Read, write: ours.Write, close: func() error {
+		err := errors.Join(ours.Close(), cmd.Process.Kill())
+		_ = cmd.Wait() // It says only that it was killed.
 		return err
 	}}, nil
 }

@@ -20,7 +20,7 @@ import (
 
 // bareCommand has no watcher for ctx: a floor shall not pay for what it does not need.
 func bareCommand(ctx context.Context, argv ...string) *exec.Cmd {
-	return exec.CommandContext(context.WithoutCancel(ctx), argv[0], argv[1:]...)
+	return exec.CommandContext(context.WithoutCancel(ctx), argv[0], argv[1:]...) //nolint:gosec // it is for whoever starts a bench to say what
 }
 
 // runOnPipes drains two pipes, as the engine does.
