@@ -82,7 +82,7 @@ func TestLocalAttachOutlivesAPause(t *testing.T) {
 		}
 		received += len(response.GetOutput().GetData())
 	}
-	time.Sleep(50 * time.Millisecond) // The command fills what is between it and this reader, and waits.
+	time.Sleep(10 * time.Millisecond) // The command fills what is between it and this reader, and waits.
 	if err := l.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
