@@ -331,8 +331,7 @@ func newServer(service *service, log *slog.Logger) *wire.Server {
 		connWindow   = 256 << 10
 		buffer       = 64 << 10
 	)
-	return wire.NewServer(service, unaryInterceptor(log),
-		grpc.StreamInterceptor(streamInterceptor(log)),
+	return wire.NewServer(service, unaryInterceptor(log), streamInterceptor(log),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),
 		grpc.ReadBufferSize(buffer),

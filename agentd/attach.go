@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxOutputFrame keeps a message within one HTTP/2 frame and one of gRPC's pooled buffers, both of 16 KiB.
-	maxOutputFrame = 16_000
+	// maxOutputFrame lets a message go in one write, and come in one read of a client.
+	maxOutputFrame = 64_000
 	// maxDelta is the most that an output has for who takes a limited number of them.
 	maxDelta = 8192
 )
@@ -48,6 +48,7 @@ func (s *service) Attach(stream attachStream) error {
 	// context, which ends with this call: so the goroutines are joined when the server is.
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
+	wire.TakeAtOnce(stream, feeder.doNow)
 	s.feeds.Go(func() {
 		if err := feeder.run(ctx, stream); err != nil {
 			cancel(err)
@@ -214,7 +215,7 @@ func (a *answers) addTakenLocked(answer *wire.AttachResponse) {
 // follow tells what the command took of its input, not for every keystroke: a client need know only before it has sent
 // as much as may be on its way.
 func (a *answers) follow(ctx context.Context, feed *unifiedexec.Feed) {
-	changed, stop := feed.Watch()
+	changed, stop := feed.Watch(wire.InputAckEvery)
 	defer stop()
 	for {
 		if a.tellTaken() != nil {
@@ -232,7 +233,7 @@ func (a *answers) tellTaken() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	taken, closed := a.feed.Taken()
-	if a.closed || taken-a.told < wire.InputAckEvery && closed == a.toldClosed {
+	if a.closed || taken/wire.InputAckEvery == a.told/wire.InputAckEvery && closed == a.toldClosed {
 		return nil
 	}
 	answer := &wire.AttachResponse{}

@@ -79,6 +79,23 @@ func (f *feeder) do(ctx context.Context, request *wire.AttachRequest) error {
 	return fieldError("message", "a later request must be input, stdin, stdin_eof, resize or signal, not %s", requestName(request))
 }
 
+// doNow feeds what there is room for. What it does not do, and what is wrong, is left to do.
+func (f *feeder) doNow(request *wire.AttachRequest) bool {
+	input, ok := request.GetMessage().(*wire.AttachRequest_Input)
+	if !ok || f.feed == nil {
+		return false
+	}
+	f.active()
+	return f.feed.Put(noWait, input.Input.GetOffset(), input.Input.GetData(), input.Input.GetEnd()) == nil
+}
+
+// noWait has ended.
+var noWait = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
 // inputError forgives input that a command does not want any more: its output and its
 // end are still worth having. A command that never took any is the client's mistake.
 func (f *feeder) inputError(err error) error {

@@ -23,7 +23,13 @@ type Feed struct {
 	queued, taken uint64
 	// ended is set once the client's end was put; closed once the process takes no more.
 	ended, closed bool
-	watchers      []chan struct{}
+	watchers      []feedWatcher
+}
+
+// feedWatcher is somebody who wants to know of so many bytes at a time.
+type feedWatcher struct {
+	changed chan struct{}
+	every   uint64
 }
 
 // Feed finds the feed of a name, or makes it. An empty name is nobody's: its feed is not remembered.
@@ -93,8 +99,7 @@ func (f *Feed) Put(ctx context.Context, offset uint64, data []byte, end bool) er
 func (f *Feed) putLocked(data []byte) {
 	f.queued += uint64(len(data))
 	if !f.process.takesInput() {
-		f.closed = true
-		f.tellLocked()
+		f.changeLocked(f.taken, true)
 		return
 	}
 	if piece := f.process.input.put(data, f.told); piece.done == nil {
@@ -109,18 +114,20 @@ func (f *Feed) told(p *piece) {
 }
 
 func (f *Feed) tookLocked(p *piece) {
-	f.taken += uint64(p.written)
-	f.closed = f.closed || p.err != nil
-	f.tellLocked()
+	f.changeLocked(f.taken+uint64(p.written), f.closed || p.err != nil)
 }
 
-func (f *Feed) tellLocked() {
-	for _, watcher := range f.watchers {
+func (f *Feed) changeLocked(taken uint64, closed bool) {
+	for _, w := range f.watchers {
+		if taken/w.every == f.taken/w.every && closed == f.closed {
+			continue
+		}
 		select {
-		case watcher <- struct{}{}:
+		case w.changed <- struct{}{}:
 		default:
 		}
 	}
+	f.taken, f.closed = taken, closed
 }
 
 // Taken tells how many bytes the process has, and whether it takes no more.
@@ -130,15 +137,16 @@ func (f *Feed) Taken() (bytes uint64, closed bool) {
 	return f.taken, f.closed
 }
 
-// Watch returns a channel that gets an element when Taken may have changed, until stop is called.
-func (f *Feed) Watch() (changed <-chan struct{}, stop func()) {
-	watcher := make(chan struct{}, 1)
+// Watch returns a channel that gets an element when Taken has passed a multiple of so many bytes or the process takes no more,
+// until stop is called.
+func (f *Feed) Watch(every uint64) (changed <-chan struct{}, stop func()) {
+	watcher := feedWatcher{changed: make(chan struct{}, 1), every: every}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.watchers = append(f.watchers, watcher)
-	return watcher, func() {
+	return watcher.changed, func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.watchers = slices.DeleteFunc(f.watchers, func(w chan struct{}) bool { return w == watcher })
+		f.watchers = slices.DeleteFunc(f.watchers, func(w feedWatcher) bool { return w == watcher })
 	}
 }

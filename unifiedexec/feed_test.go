@@ -75,7 +75,7 @@ func TestFeedOfAClosedInput(t *testing.T) {
 	e := newEngine(t, Config{})
 	p := launchTool(t, e, Command{Script: "exec <&-; echo up; exec sleep 300", Stdin: StdinOpen}, "up")
 	f := p.Feed("client")
-	changed, stop := f.Watch()
+	changed, stop := f.Watch(1)
 	defer stop()
 	if err := f.Put(testContext(t), 0, []byte("x"), false); !errors.Is(err, ErrStdinClosed) {
 		t.Errorf("Put: %v", err)
@@ -90,6 +90,28 @@ func TestFeedOfAClosedInput(t *testing.T) {
 	}
 	if p.Info().StdinOpen {
 		t.Error("the process still counts as one that reads")
+	}
+}
+
+// Who watches for so many bytes at a time is not woken for less.
+func TestFeedWatchedInSteps(t *testing.T) {
+	e := newEngine(t, Config{})
+	f := start(t, e, Command{Script: "cat >/dev/null", Stdin: StdinOpen}).Feed("client")
+	changed, stop := f.Watch(64)
+	defer stop()
+	for at := range 1000 {
+		if err := f.Put(testContext(t), uint64(at), []byte("x"), false); err != nil {
+			t.Fatal(err)
+		}
+		if taken, _ := f.Taken(); taken != uint64(at)+1 {
+			t.Fatalf("%d taken, want %d", taken, at+1)
+		}
+		if told := len(changed) > 0; told != ((at+1)%64 == 0) {
+			t.Fatalf("told %v after %d bytes", told, at+1)
+		}
+		if len(changed) > 0 {
+			<-changed
+		}
 	}
 }
 
@@ -129,7 +151,7 @@ func TestFeedsAreBounded(t *testing.T) {
 	e := newEngine(t, Config{})
 	p := start(t, e, Command{Script: "cat", Stdin: StdinOpen})
 	watched := p.Feed("watched")
-	_, stop := watched.Watch()
+	_, stop := watched.Watch(1)
 	defer stop()
 	oldest := p.Feed("0")
 	for i := range 2 * maxFeeds {

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -63,7 +62,10 @@ func newScriptedAgent(t *testing.T) *scriptedAgent {
 	pass := func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		return handle(ctx, request)
 	}
-	server := wire.NewServer(a, pass, grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))
+	passStream := func(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		return handle(server, stream)
+	}
+	server := wire.NewServer(a, pass, passStream)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(a.listener) }()
 	t.Cleanup(func() {

@@ -174,7 +174,7 @@ func (a *attachment) converse(ctx context.Context, opening *wire.AttachRequest) 
 	// Cancelling ends the stream and with it the feeding goroutine; the command lives on.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stream, err := l.agent.Attach(ctx, grpc.ForceCodecV2(wire.NewAnswerCodec()))
+	stream, err := l.agent.Attach(ctx)
 	if err != nil {
 		return nil, &ConnectionError{Dialing: true, Err: l.explain(ctx, err)}
 	}
@@ -259,7 +259,6 @@ func (a *attachment) tellLost(joined *wire.Process) {
 
 func (a *attachment) receive(stream attachStream) (*wire.ExitRecord, error) {
 	var answer wire.Answer
-	defer answer.Free()
 	for {
 		err := stream.RecvMsg(&answer)
 		if errors.Is(err, io.EOF) && a.opening.GetNoFollow() {

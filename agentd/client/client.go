@@ -21,9 +21,6 @@ type Dial func(ctx context.Context) (net.Conn, error)
 // API server takes to restart.
 const reconnectFor = time.Minute
 
-// bulkBuffer is how much of the output one read takes.
-const bulkBuffer = 64 << 10
-
 // Client calls one agent. It is safe for concurrent use; Close ends its connections.
 type Client struct {
 	// calls are those of one request and one response. Terminals are apart from bulk output, behind which a keystroke's
@@ -47,23 +44,9 @@ func ReconnectFor(d time.Duration) Option {
 	return func(c *Client) { c.reconnectFor = d }
 }
 
-// The static windows of terminals: without them gRPC widens its windows until every buffer on the way is full and an
-// echo takes ten times as long.
-const (
-	terminalStreamWindow = 128 << 10
-	terminalConnWindow   = 256 << 10
-)
-
 // New makes a client; it dials each connection when the first call that needs it is made.
 func New(dial func(ctx context.Context) (net.Conn, error), options ...Option) *Client {
-	c := &Client{
-		calls: newChannel(dial, connectCalls),
-		terminals: newChannel(dial, connectStreams(
-			grpc.WithStaticStreamWindowSize(terminalStreamWindow), grpc.WithStaticConnWindowSize(terminalConnWindow),
-		)),
-		bulk:         newChannel(dial, connectStreams(grpc.WithReadBufferSize(bulkBuffer))),
-		reconnectFor: reconnectFor,
-	}
+	c := &Client{calls: newChannel(dial), terminals: newChannel(dial), bulk: newChannel(dial), reconnectFor: reconnectFor}
 	for _, option := range options {
 		option(c)
 	}

@@ -1,9 +1,9 @@
 // Package client speaks to agentd over any connection that a Dial function gives.
 //
 // A Client keeps up to three channels, each over one net.Conn that it dials when it is
-// first needed and again when it broke: one for calls, which go by frames of package wire;
-// and, by gRPC, one for terminals, with static windows, and one for the output of commands
-// on pipes. On one connection a keystroke would queue behind whatever output fills its buffers.
+// first needed and again when it broke: one for calls, one for terminals, and one for the
+// output of commands on pipes. On one connection a keystroke would queue behind whatever
+// output fills its buffers.
 //
 //	Dial --> net.Conn --> calls ------------> GetStatus, ExecCommand, Stop, ...
 //	Dial --> net.Conn --> terminals, bulk --> Run, Attach: a command's output, input and end

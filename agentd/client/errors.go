@@ -120,7 +120,7 @@ func (l *link) explain(ctx context.Context, err error) error {
 	if !detailed && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if !detailed && (st.Code() == codes.Unavailable || l.broken() != nil) {
+	if !detailed && (st.Code() == codes.Unavailable || l.conn.Err() != nil) {
 		return &ConnectionError{Err: l.cause(errors.New(st.Message()))}
 	}
 	return answered

@@ -2216,7 +2216,7 @@ type AttachOpen struct {
 	// End each output at the border of a UTF-8 character where the bytes are UTF-8.
 	Text bool `protobuf:"varint,5,opt,name=text,proto3" json:"text,omitempty"`
 	// After so many outputs, of at most 8192 bytes each, the rest is told as one gap, and then the
-	// end. Unset: no limit, and an output has at most 16 KiB.
+	// end. Unset: no limit, and an output has at most 64 KB.
 	MaxOutputs    uint32 `protobuf:"varint,6,opt,name=max_outputs,json=maxOutputs,proto3" json:"max_outputs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

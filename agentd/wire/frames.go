@@ -12,11 +12,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// CallPreface begins a connection for calls. Any other beginning is gRPC's own, which the same server speaks as well.
+// Preface begins a connection that carries frames. Any other beginning is gRPC's own, which the same server speaks as well.
 //
 // gRPC costs a call 0.2 to 0.4 ms, a third of what a short command takes: on both sides a reader, a writer and the
 // caller wake each other. Here whoever calls writes, and reads its answer itself unless somebody else reads already.
-// Only calls of one request and one response go this way; a command's streams need gRPC's flow control.
 //
 // After it both sides send frames. Numbers are big-endian:
 //
@@ -24,7 +23,11 @@ import (
 //	8 bytes  the call's number, which no other call of the connection has that has no answer yet
 //	1 byte   the kind
 //	...      what belongs to the kind
-const CallPreface = "execsession-calls/1\n"
+//
+// A call has one request and one answer. A stream is a call that has messages in both directions before its answer.
+// Each side may send 128 KiB of them, 64 bytes a message added, and one message more; the other gives that room back as it
+// takes them.
+const Preface = "execsession-frames/1\n"
 
 // The kinds of frames.
 const (
@@ -33,10 +36,19 @@ const (
 	frameCall byte = iota + 1
 	// frameCancel: nothing. It gives up the call of that number, which is answered all the same.
 	frameCancel
-	// frameResponse: the response; nothing for a ping.
+	// frameResponse: the response; nothing for a ping and at the end of a stream.
 	frameResponse
 	// frameFailure: a google.rpc.Status.
 	frameFailure
+	// frameStream: as a call's, with the first message instead of the request.
+	frameStream
+	// frameInput: a later message of the client's. frameInputEnd: nothing; there are no more.
+	frameInput
+	frameInputEnd
+	// frameOutput: a message of the agent's.
+	frameOutput
+	// frameRoom: 4 bytes of how much more of a stream its other side may send.
+	frameRoom
 )
 
 // MaxResponseBytes bounds a response; a ToolResult is at most a few MiB.
@@ -50,6 +62,7 @@ const (
 	headBytes = 8 + 1
 	callBytes = 8 + 1
 	maxMethod = 255
+	roomBytes = 4
 	// ordinaryBytes is how long most messages are at most.
 	ordinaryBytes = 256
 	// keptBuffer is how large a buffer may be that is kept between two frames, and readBytes how much is read at least.
@@ -59,7 +72,7 @@ const (
 	pieceBytes = 64 << 10
 )
 
-// frame is one message of a connection for calls.
+// frame is one message of a connection.
 type frame struct {
 	call uint64
 	kind byte
@@ -68,8 +81,12 @@ type frame struct {
 
 // newFrame makes a frame of a kind with a head of its own and, unless it is nil, a message. The error is a status.
 func newFrame(kind byte, call uint64, head []byte, message proto.Message) ([]byte, error) {
+	return appendFrame(make([]byte, 0, sizeBytes+headBytes+len(head)+ordinaryBytes), kind, call, head, message)
+}
+
+// appendFrame makes a frame in a buffer that is empty.
+func appendFrame(encoded []byte, kind byte, call uint64, head []byte, message proto.Message) ([]byte, error) {
 	begin := sizeBytes + headBytes + len(head)
-	encoded := make([]byte, 0, begin+ordinaryBytes)
 	encoded = binary.BigEndian.AppendUint32(encoded, 0) // The size is known below.
 	encoded = binary.BigEndian.AppendUint64(encoded, call)
 	encoded = append(append(encoded, kind), head...)
@@ -86,7 +103,8 @@ func newFrame(kind byte, call uint64, head []byte, message proto.Message) ([]byt
 
 // bodyOf is how large the message in a frame may be.
 func bodyOf(kind byte) int {
-	if kind == frameCall {
+	switch kind {
+	case frameCall, frameStream, frameInput:
 		return maxRequestBytes
 	}
 	return MaxResponseBytes
@@ -129,8 +147,8 @@ func writePieces(to io.Writer, frame []byte, before func() error) (written int, 
 // frameReader reads frames. After an error of its connection that passes, such as a deadline, it goes on where it was.
 type frameReader struct {
 	from io.Reader
-	// most is how long a frame may be.
-	most int
+	// most is how long a frame may be, and ahead how much is read at once, if that is more than readBytes.
+	most, ahead int
 	// buffer holds what was read; what is before start was returned already.
 	buffer []byte
 	start  int
@@ -162,8 +180,8 @@ func (r *frameReader) next() (frame, error) {
 // fill reads once, into a buffer that has room for a frame of so many bytes.
 func (r *frameReader) fill(whole int) error {
 	unread := r.buffer[r.start:]
-	room := max(whole, len(unread)+readBytes)
-	if cap(r.buffer) < room || cap(r.buffer) > max(room, keptBuffer) {
+	room := max(whole, len(unread)+readBytes, r.ahead)
+	if cap(r.buffer) < room || cap(r.buffer) > max(room, 2*keptBuffer) {
 		r.buffer = append(make([]byte, 0, room), unread...)
 	} else {
 		r.buffer = append(r.buffer[:0], unread...)

@@ -27,12 +27,12 @@ func TestStrangeClients(t *testing.T) {
 	}
 	for name, said := range map[string]string{
 		"no preface":              "GET / HTTP/1.1\r\nHost: example\r\n\r\n",
-		"a frame too large":       CallPreface + strings.Repeat("\xff", 20),
-		"a frame too small":       CallPreface + "\x00\x00\x00\x08" + strings.Repeat("x", 8),
-		"a kind that is none":     CallPreface + "\x00\x00\x00\x09" + strings.Repeat("x", 9),
-		"a call without a method": CallPreface + "\x00\x00\x00\x09" + strings.Repeat("\x00", 8) + "\x01",
-		"an answer":               CallPreface + "\x00\x00\x00\x09" + strings.Repeat("\x00", 8) + "\x03",
-		"half a frame, then none": CallPreface + string(call[:len(call)-1]),
+		"a frame too large":       Preface + strings.Repeat("\xff", 20),
+		"a frame too small":       Preface + "\x00\x00\x00\x08" + strings.Repeat("x", 8),
+		"a kind that is none":     Preface + "\x00\x00\x00\x09" + strings.Repeat("x", 9),
+		"a call without a method": Preface + "\x00\x00\x00\x09" + strings.Repeat("\x00", 8) + "\x01",
+		"an answer":               Preface + "\x00\x00\x00\x09" + strings.Repeat("\x00", 8) + "\x03",
+		"half a frame, then none": Preface + string(call[:len(call)-1]),
 	} {
 		conn := dialSocket(t, socket)
 		if err := conn.SetDeadline(time.Now().Add(testPatience)); err != nil {
@@ -50,7 +50,7 @@ func TestStrangeClients(t *testing.T) {
 	}
 	conn := dialSocket(t, socket)
 	defer conn.Close()
-	if _, err := conn.Write(append(append([]byte(CallPreface), call...), call...)); err != nil {
+	if _, err := conn.Write(append(append([]byte(Preface), call...), call...)); err != nil {
 		t.Fatal(err)
 	}
 	in := frameReader{from: conn, most: 1 << 20}

@@ -14,7 +14,7 @@ import (
 // it knows what to make smaller.
 func oversized(kind byte, message proto.Message, bytes, most int) error {
 	failed := status.Newf(codes.ResourceExhausted, "a message has %d bytes, and at most %d are taken", bytes, most)
-	if kind != frameCall || message == nil {
+	if kind != frameCall && kind != frameStream || message == nil {
 		return failed.Err()
 	}
 	field, size := largestField(message.ProtoReflect())

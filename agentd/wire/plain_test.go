@@ -30,6 +30,13 @@ func plainSeeds() []proto.Message {
 			},
 		},
 		&ToolResult{Exit: &ExitRecord{}, Notices: []string{"n"}, Denials: []*Denial{{Rule: "r"}}},
+		&AttachRequest{}, &AttachRequest{Message: &AttachRequest_Input{Input: &Input{}}},
+		&AttachRequest{Message: &AttachRequest_Input{Input: &Input{Offset: 1 << 40, Data: []byte("\xff"), End: true}}},
+		&AttachRequest{Message: &AttachRequest_Input{Input: &Input{Data: []byte("x")}}, InputId: "i"},
+		&AttachRequest{Message: &AttachRequest_Stdin{Stdin: []byte("x")}},
+		&AttachResponse{}, &AttachResponse{InputTaken: new(uint64(0))},
+		&AttachResponse{Message: &AttachResponse_Output{Output: &Output{Offset: 1, Stream: -1, Data: []byte("\xff")}}, InputTaken: new(uint64(0))},
+		&AttachResponse{Message: &AttachResponse_Output{Output: &Output{}}, InputClosed: true, Denials: []*Denial{{Rule: "r"}}},
 	}
 }
 
@@ -51,7 +58,7 @@ func TestPlainMessages(t *testing.T) {
 			}
 		}
 	}
-	ordinary := plainSeeds()[2].(plainMessage)
+	ordinary := plainSeeds()[2].(*ExecCommandRequest)
 	encoded, ok := ordinary.appendPlain(nil)
 	if !ok || !new(ExecCommandRequest).readPlain(encoded) {
 		t.Error("an ordinary request is left to package proto")
@@ -83,10 +90,10 @@ func FuzzPlain(f *testing.F) {
 	f.Add([]byte("\x0a\x00\x0a\x00"))
 	f.Add([]byte("\x0a\x03\x0a\x01\xff"))
 	f.Fuzz(func(t *testing.T, encoded []byte) {
-		for _, kind := range []plainMessage{&ExecCommandRequest{}, &ToolResult{}} {
+		for _, kind := range []proto.Message{&ExecCommandRequest{}, &ToolResult{}, &AttachRequest{}, &AttachResponse{}} {
 			want := kind.ProtoReflect().New().Interface()
 			wantErr := proto.Unmarshal(encoded, want)
-			if kind.readPlain(encoded) && (wantErr != nil || !proto.Equal(want, kind)) {
+			if plain, ok := kind.(plainReader); ok && plain.readPlain(encoded) && (wantErr != nil || !proto.Equal(want, kind)) {
 				t.Fatalf("read as %v, and by package proto as %v, %v", kind, want, wantErr)
 			}
 			if wantErr != nil {

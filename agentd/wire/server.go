@@ -11,17 +11,17 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Server serves an agent to connections for calls and to those of gRPC, whichever a client begins.
+// Server serves an agent to connections of frames and to those of gRPC, whichever a client begins.
 type Server struct {
-	grpc  *grpc.Server
-	calls *callServer
+	grpc   *grpc.Server
+	frames *frameServer
 }
 
-// NewServer makes a server. The interceptor is for the calls of one request and one response on either kind of connection.
-func NewServer(agent AgentServer, unary grpc.UnaryServerInterceptor, options ...grpc.ServerOption) *Server {
-	s := &Server{calls: newCallServer(unary)}
-	RegisterAgentServer(s.calls, agent)
-	s.grpc = grpc.NewServer(append(options, grpc.UnaryInterceptor(unary), grpc.Creds(handshake{insecure.NewCredentials(), s.calls}))...)
+// NewServer makes a server. The interceptors are for either kind of connection, the other options for gRPC's.
+func NewServer(agent AgentServer, unary grpc.UnaryServerInterceptor, streams grpc.StreamServerInterceptor, options ...grpc.ServerOption) *Server {
+	s := &Server{frames: newFrameServer(unary, streams)}
+	RegisterAgentServer(s.frames, agent)
+	s.grpc = grpc.NewServer(append(options, grpc.UnaryInterceptor(unary), grpc.StreamInterceptor(streams), grpc.Creds(handshake{insecure.NewCredentials(), s.frames}))...)
 	RegisterAgentServer(s.grpc, agent)
 	return s
 }
@@ -38,7 +38,7 @@ func (s *Server) Stop(patience time.Duration) {
 	}()
 	late, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	s.calls.stop(late.Done())
+	s.frames.stop(late.Done())
 	select {
 	case <-done:
 	case <-late.Done():
@@ -47,22 +47,22 @@ func (s *Server) Stop(patience time.Duration) {
 	}
 }
 
-// handshake tells connections for calls from gRPC's by what they begin with. gRPC bounds its time.
+// handshake tells connections of frames from gRPC's by what they begin with. gRPC bounds its time.
 type handshake struct {
 	credentials.TransportCredentials
-	calls *callServer
+	frames *frameServer
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (h handshake) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	begin := make([]byte, len(CallPreface))
+	begin := make([]byte, len(Preface))
 	if _, err := io.ReadFull(conn, begin); err != nil {
 		return nil, nil, err
 	}
-	if string(begin) != CallPreface {
+	if string(begin) != Preface {
 		return h.TransportCredentials.ServerHandshake(&begunConn{Conn: conn, begin: begin})
 	}
-	h.calls.serve(conn)
+	h.frames.serve(conn)
 	return nil, nil, credentials.ErrConnDispatched
 }
 

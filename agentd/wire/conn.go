@@ -21,9 +21,9 @@ import (
 // Pings says how often a client asks whether the agent is still there, and how long it waits for the answer.
 type Pings struct{ Every, Wait time.Duration }
 
-// CallConn carries calls over one connection. It implements grpc.ClientConnInterface, but for streams.
+// Conn carries calls and streams over one connection. It implements grpc.ClientConnInterface.
 // Its calls may be made from several goroutines at once.
-type CallConn struct {
+type Conn struct {
 	conn  net.Conn
 	pings Pings
 	// sending and reading hold an element of whoever writes or reads: waiting for a turn ends with a context.
@@ -44,12 +44,15 @@ type CallConn struct {
 	lastID uint64
 	// waiting are the calls that have no answer yet; each has room for it.
 	waiting map[uint64]chan frame
-	// lastUse is when the last call was over. The timer that looks for it runs while watched is true.
+	// streams are those that have no last answer yet.
+	streams map[uint64]*clientStream
+	// lastUse is when somebody last got what it waited for. The timer that looks for it runs while watched is true.
 	lastUse time.Time
 	watched bool
 }
 
-// idleTime is after what time without calls somebody looks whether the connection ends. With calls, their callers do.
+// idleTime is after what time somebody reads when nobody waits for anything: the connection may end, and the receiver of a
+// stream that does something else must not keep other streams waiting. Else who waits reads.
 const idleTime = 50 * time.Millisecond
 
 // lastWordsTime bounds how long a connection that takes nothing more is listened to.
@@ -58,21 +61,21 @@ const lastWordsTime = time.Second
 // longAgo is a deadline that ends what waits at once.
 var longAgo = time.Unix(1, 0)
 
-// NewCallConn begins a connection for calls, and returns once the agent has answered. It owns conn; after an error it has
+// NewConn begins a connection, and returns once the agent has answered. It owns conn; after an error it has
 // closed it.
-func NewCallConn(ctx context.Context, conn net.Conn, pings Pings) (*CallConn, error) {
-	c := &CallConn{
+func NewConn(ctx context.Context, conn net.Conn, pings Pings) (*Conn, error) {
+	c := &Conn{
 		conn: conn, pings: pings,
 		sending: make(chan struct{}, 1), reading: make(chan struct{}, 1),
-		ended: make(chan struct{}), waiting: map[uint64]chan frame{},
+		ended: make(chan struct{}), waiting: map[uint64]chan frame{}, streams: map[uint64]*clientStream{},
 	}
-	c.in = frameReader{from: movingReader{c}, most: headBytes + MaxResponseBytes}
+	c.in = frameReader{from: movingReader{c}, most: headBytes + MaxResponseBytes, ahead: keptBuffer}
 	c.mu.Lock() // The timers' functions wait for it.
 	c.watched = true
 	c.idle = time.AfterFunc(idleTime, func() { c.spawn(c.watch) })
 	c.check = time.AfterFunc(pings.Every, func() { c.spawn(c.askAgent) })
 	c.mu.Unlock()
-	err := c.send(ctx, []byte(CallPreface))
+	err := c.send(ctx, []byte(Preface))
 	if err == nil {
 		err = c.ping(ctx)
 	}
@@ -89,7 +92,7 @@ func NewCallConn(ctx context.Context, conn net.Conn, pings Pings) (*CallConn, er
 }
 
 // Close ends the connection; calls that wait fail.
-func (c *CallConn) Close() error {
+func (c *Conn) Close() error {
 	c.end(net.ErrClosed)
 	c.mu.Lock()
 	c.closed = true
@@ -99,14 +102,14 @@ func (c *CallConn) Close() error {
 }
 
 // Err is why the connection ended, or nil while it lives.
-func (c *CallConn) Err() error {
+func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
 // end is for the first error only.
-func (c *CallConn) end(err error) {
+func (c *Conn) end(err error) {
 	c.mu.Lock()
 	first := c.err == nil
 	if first {
@@ -121,7 +124,7 @@ func (c *CallConn) end(err error) {
 	}
 }
 
-func (c *CallConn) spawn(f func()) {
+func (c *Conn) spawn(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closed {
@@ -129,19 +132,10 @@ func (c *CallConn) spawn(f func()) {
 	}
 }
 
-// NewStream implements grpc.ClientConnInterface.
-func (c *CallConn) NewStream(_ context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
-	return nil, status.Errorf(codes.Unimplemented, "%s is a stream, which a connection for calls does not carry", method)
-}
-
 // Invoke implements grpc.ClientConnInterface. Options change nothing. A call whose context ends while its request is
 // half sent takes the connection with it.
-func (c *CallConn) Invoke(ctx context.Context, method string, request, response any, _ ...grpc.CallOption) error {
-	var left time.Duration
-	if deadline, ok := ctx.Deadline(); ok {
-		left = max(time.Until(deadline), 1)
-	}
-	head, err := callHead(left, method)
+func (c *Conn) Invoke(ctx context.Context, method string, request, response any, _ ...grpc.CallOption) error {
+	head, err := callHead(timeLeft(ctx), method)
 	if err != nil {
 		return status.Errorf(codes.Internal, "calling %s: %v", method, err)
 	}
@@ -163,8 +157,16 @@ func (c *CallConn) Invoke(ctx context.Context, method string, request, response 
 	return nil
 }
 
+// timeLeft is what a call's head says of ctx.
+func timeLeft(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return max(time.Until(deadline), 1)
+	}
+	return 0
+}
+
 // call sends a call and waits for its answer.
-func (c *CallConn) call(ctx context.Context, head []byte, request proto.Message) (frame, error) {
+func (c *Conn) call(ctx context.Context, head []byte, request proto.Message) (frame, error) {
 	mine := make(chan frame, 1)
 	c.mu.Lock()
 	c.lastID++
@@ -198,7 +200,7 @@ func (c *CallConn) call(ctx context.Context, head []byte, request proto.Message)
 }
 
 // ping asks whether the agent is there.
-func (c *CallConn) ping(ctx context.Context) error {
+func (c *Conn) ping(ctx context.Context) error {
 	head, err := callHead(0, "")
 	if err == nil {
 		_, err = c.call(ctx, head, nil)
@@ -206,21 +208,28 @@ func (c *CallConn) ping(ctx context.Context) error {
 	return err
 }
 
-// leave forgets a call. With the last one somebody else has to look whether the connection ends.
-func (c *CallConn) leave(id uint64) {
+// leave forgets a call.
+func (c *Conn) leave(id uint64) {
+	c.mu.Lock()
+	delete(c.waiting, id)
+	c.mu.Unlock()
+	c.used()
+}
+
+// used is for who does not wait any more: somebody else may have to read.
+func (c *Conn) used() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.waiting, id)
 	c.lastUse = time.Now()
 	c.watchLaterLocked(idleTime)
 }
 
-func (c *CallConn) broken() error {
+func (c *Conn) broken() error {
 	return status.Errorf(codes.Unavailable, "the connection ended: %v", c.err)
 }
 
 // giveUp tells the agent that nobody waits for an answer any more.
-func (c *CallConn) giveUp(id uint64) {
+func (c *Conn) giveUp(id uint64) {
 	encoded, err := newFrame(frameCancel, id, nil, nil)
 	if err != nil {
 		return // A number can always be encoded.
@@ -233,7 +242,7 @@ func (c *CallConn) giveUp(id uint64) {
 }
 
 // send writes a frame, when it is its turn. One that is written only half leaves nothing to go on with.
-func (c *CallConn) send(ctx context.Context, encoded []byte) error {
+func (c *Conn) send(ctx context.Context, encoded []byte) error {
 	select {
 	case c.sending <- struct{}{}:
 		defer func() { <-c.sending }()
@@ -259,13 +268,13 @@ func (c *CallConn) send(ctx context.Context, encoded []byte) error {
 }
 
 // move notes that the connection is alive.
-func (c *CallConn) move() error {
+func (c *Conn) move() error {
 	c.moved.Store(time.Now().UnixNano())
 	return nil
 }
 
 // hearWhy ends a connection that takes nothing more: what can still be read says why, else it was the writing.
-func (c *CallConn) hearWhy(writing error) {
+func (c *Conn) hearWhy(writing error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lastWordsTime)
 	defer cancel()
 	select {
@@ -279,7 +288,7 @@ func (c *CallConn) hearWhy(writing error) {
 }
 
 // read reads answers until enough, the end of ctx or that of the connection. The caller has the turn.
-func (c *CallConn) read(ctx context.Context, enough func() bool) {
+func (c *Conn) read(ctx context.Context, enough func() bool) {
 	release := until(ctx, c.conn.SetReadDeadline)
 	defer release()
 	for !enough() && ctx.Err() == nil {
@@ -287,8 +296,8 @@ func (c *CallConn) read(ctx context.Context, enough func() bool) {
 		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && ctx.Err() != nil {
 			return
 		}
-		if err == nil && f.kind != frameResponse && f.kind != frameFailure {
-			err = fmt.Errorf("a frame of kind %d is no answer", f.kind)
+		if err == nil {
+			err = c.dispatch(f)
 		}
 		switch {
 		case errors.Is(err, io.EOF):
@@ -298,18 +307,41 @@ func (c *CallConn) read(ctx context.Context, enough func() bool) {
 			c.end(fmt.Errorf("reading: %w", err))
 			return
 		}
-		c.mu.Lock()
-		if waits := c.waiting[f.call]; waits != nil {
-			f.body = bytes.Clone(f.body)
-			waits <- f // A call has one answer.
-			delete(c.waiting, f.call)
-		}
-		c.mu.Unlock()
 	}
 }
 
+// dispatch gives a frame to whom it is for; nobody may want it any more.
+func (c *Conn) dispatch(f frame) error {
+	c.mu.Lock()
+	call, stream := c.waiting[f.call], c.streams[f.call]
+	last := f.kind == frameResponse || f.kind == frameFailure
+	if last {
+		delete(c.waiting, f.call)
+		delete(c.streams, f.call)
+	}
+	c.mu.Unlock()
+	switch {
+	case last && call != nil:
+		f.body = bytes.Clone(f.body)
+		call <- f // It has room for its one answer.
+	case last && stream != nil:
+		stream.finish(f)
+	case f.kind == frameOutput && stream != nil:
+		if !stream.in.put(f.body) {
+			return errors.New("a stream has more messages than there is room for")
+		}
+	case f.kind == frameRoom && stream != nil:
+		if !stream.room.giveBack(f.body) {
+			return errors.New("a stream was given back more room than it took")
+		}
+	case !last && f.kind != frameOutput && f.kind != frameRoom:
+		return fmt.Errorf("a frame of kind %d is no answer", f.kind)
+	}
+	return nil
+}
+
 // movingReader reads from a connection and notes that it is alive.
-type movingReader struct{ calls *CallConn }
+type movingReader struct{ calls *Conn }
 
 func (r movingReader) Read(p []byte) (int, error) {
 	n, err := r.calls.conn.Read(p)
@@ -336,7 +368,7 @@ func until(ctx context.Context, setDeadline func(time.Time) error) (release func
 
 // watch reads while nobody calls, so that the end of the connection is known before the next call. After an answer, which
 // only a caller that came meanwhile can get, it leaves the reading to callers.
-func (c *CallConn) watch() {
+func (c *Conn) watch() {
 	c.mu.Lock()
 	c.watched = false
 	quiet := time.Since(c.lastUse)
@@ -364,7 +396,7 @@ func (c *CallConn) watch() {
 }
 
 // watchLaterLocked is for when nobody waits for an answer, and so nobody may be reading. One timer is for many calls.
-func (c *CallConn) watchLaterLocked(after time.Duration) {
+func (c *Conn) watchLaterLocked(after time.Duration) {
 	if len(c.waiting) == 0 && c.err == nil && !c.watched {
 		c.watched = true
 		c.idle.Reset(after)
@@ -372,7 +404,7 @@ func (c *CallConn) watchLaterLocked(after time.Duration) {
 }
 
 // askAgent ends a connection on which the agent does not answer. While something large moves, its answer may be late.
-func (c *CallConn) askAgent() {
+func (c *Conn) askAgent() {
 	ctx, cancel := context.WithTimeout(context.Background(), c.pings.Wait)
 	defer cancel()
 	asked := time.Now()

@@ -28,18 +28,24 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const testPatience = 30 * time.Second
 
-// stubAgent answers ExecCommand with what a test gives.
+// stubAgent answers with what a test gives.
 type stubAgent struct {
 	UnimplementedAgentServer
-	exec func(ctx context.Context, r *ExecCommandRequest) (*ToolResult, error)
+	exec   func(ctx context.Context, r *ExecCommandRequest) (*ToolResult, error)
+	attach func(serverStream) error
 }
+
+type serverStream = grpc.BidiStreamingServer[AttachRequest, AttachResponse]
 
 func (a *stubAgent) ExecCommand(ctx context.Context, r *ExecCommandRequest) (*ToolResult, error) {
 	return a.exec(ctx, r)
 }
 
-// Attach lasts until its context ends.
-func (a *stubAgent) Attach(stream grpc.BidiStreamingServer[AttachRequest, AttachResponse]) error {
+// Attach lasts until its context ends, unless a test has its own.
+func (a *stubAgent) Attach(stream serverStream) error {
+	if a.attach != nil {
+		return a.attach(stream)
+	}
 	err := stream.Send(&AttachResponse{})
 	if err == nil {
 		<-stream.Context().Done()
@@ -51,15 +57,24 @@ func passThrough(ctx context.Context, request any, _ *grpc.UnaryServerInfo, hand
 	return handle(ctx, request)
 }
 
+func passStream(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	return handle(server, stream)
+}
+
 // serveStub serves on a socket until the test ends.
 func serveStub(t *testing.T, exec func(ctx context.Context, r *ExecCommandRequest) (*ToolResult, error)) (server *Server, socket string) {
+	t.Helper()
+	return serveAgent(t, &stubAgent{exec: exec})
+}
+
+func serveAgent(t *testing.T, agent *stubAgent) (server *Server, socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "s")
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server = NewServer(&stubAgent{exec: exec}, passThrough)
+	server = NewServer(agent, passThrough, passStream)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {
@@ -82,9 +97,9 @@ func dialSocket(t *testing.T, socket string) net.Conn {
 
 var patientPings = Pings{Every: time.Hour, Wait: testPatience}
 
-func newTestCalls(t *testing.T, conn net.Conn, pings Pings) *CallConn {
+func newTestConn(t *testing.T, conn net.Conn, pings Pings) *Conn {
 	t.Helper()
-	c, err := NewCallConn(deadline(t), conn, pings)
+	c, err := NewConn(deadline(t), conn, pings)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +136,7 @@ func TestCallsAnswerAsGRPCDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer overGRPC.Close()
-	calls := newTestCalls(t, dialSocket(t, socket), patientPings)
+	calls := newTestConn(t, dialSocket(t, socket), patientPings)
 	for name := range outcomes {
 		request := &ExecCommandRequest{Justification: name}
 		want, wantErr := NewAgentClient(overGRPC).ExecCommand(deadline(t), request)
@@ -142,8 +157,8 @@ func TestCallsAnswerAsGRPCDoes(t *testing.T) {
 	if err := calls.Invoke(deadline(t), "/no.Such/Method", &GetStatusRequest{}, &AgentStatus{}); status.Code(err) != codes.Unimplemented {
 		t.Errorf("a method that there is not: %v", err)
 	}
-	if _, err := NewAgentClient(calls).Attach(deadline(t)); status.Code(err) != codes.Unimplemented {
-		t.Errorf("a stream: %v", err)
+	if err := calls.Invoke(deadline(t), Agent_Attach_FullMethodName, &AttachRequest{}, &AttachResponse{}); status.Code(err) != codes.Unimplemented {
+		t.Errorf("a stream that is called: %v", err)
 	}
 }
 
@@ -151,7 +166,7 @@ func TestCallsHaveBounds(t *testing.T) {
 	_, socket := serveStub(t, func(_ context.Context, r *ExecCommandRequest) (*ToolResult, error) {
 		return &ToolResult{Output: strings.Repeat("x", int(r.GetYieldTimeMs()))}, nil
 	})
-	calls := NewAgentClient(newTestCalls(t, dialSocket(t, socket), patientPings))
+	calls := NewAgentClient(newTestConn(t, dialSocket(t, socket), patientPings))
 	for name, tc := range map[string]struct {
 		request, response int
 		code              codes.Code
@@ -221,7 +236,7 @@ func (b block) exec(ctx context.Context, r *ExecCommandRequest) (*ToolResult, er
 func TestGivingUpACall(t *testing.T) {
 	b := newBlock()
 	_, socket := serveStub(t, b.exec)
-	conn := newTestCalls(t, dialSocket(t, socket), patientPings)
+	conn := newTestConn(t, dialSocket(t, socket), patientPings)
 	calls := NewAgentClient(conn)
 	for name, tc := range map[string]struct {
 		giveUp func(context.Context) (context.Context, context.CancelFunc)
@@ -254,7 +269,7 @@ func TestGivingUpACall(t *testing.T) {
 func TestManyCallsOfOneConnection(t *testing.T) {
 	b := newBlock()
 	_, socket := serveStub(t, b.exec)
-	calls := NewAgentClient(newTestCalls(t, dialSocket(t, socket), patientPings))
+	calls := NewAgentClient(newTestConn(t, dialSocket(t, socket), patientPings))
 	ctx, cancel := context.WithCancel(deadline(t))
 	var waiting sync.WaitGroup
 	for range maxCalls {
@@ -293,7 +308,7 @@ func TestAnswersOfCallsAtATime(t *testing.T) {
 		time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
 		return &ToolResult{Output: r.GetJustification()}, nil
 	})
-	calls := NewAgentClient(newTestCalls(t, dialSocket(t, socket), Pings{Every: time.Millisecond, Wait: testPatience}))
+	calls := NewAgentClient(newTestConn(t, dialSocket(t, socket), Pings{Every: time.Millisecond, Wait: testPatience}))
 	var callers sync.WaitGroup
 	for caller := range 16 {
 		callers.Go(func() {
@@ -317,7 +332,7 @@ func TestAnswersOfCallsAtATime(t *testing.T) {
 	callers.Wait()
 }
 
-func awaitErr(t *testing.T, c *CallConn) error {
+func awaitErr(t *testing.T, c *Conn) error {
 	t.Helper()
 	select {
 	case <-c.ended:
@@ -332,7 +347,7 @@ func TestEndsOfConnectionsForCalls(t *testing.T) {
 	t.Run("with a call", func(t *testing.T) {
 		b := newBlock()
 		server, socket := serveStub(t, b.exec)
-		c := newTestCalls(t, dialSocket(t, socket), patientPings)
+		c := newTestConn(t, dialSocket(t, socket), patientPings)
 		go func() { <-b.began; server.Stop(0) }()
 		if _, err := NewAgentClient(c).ExecCommand(deadline(t), &ExecCommandRequest{}); err == nil {
 			t.Error("a call whose agent ended has an answer")
@@ -344,7 +359,7 @@ func TestEndsOfConnectionsForCalls(t *testing.T) {
 	})
 	t.Run("without a call", func(t *testing.T) {
 		server, socket := serveStub(t, nil)
-		c := newTestCalls(t, dialSocket(t, socket), patientPings)
+		c := newTestConn(t, dialSocket(t, socket), patientPings)
 		server.Stop(0)
 		if err := awaitErr(t, c); !strings.Contains(err.Error(), "the other end closed it") {
 			t.Errorf("got %v", err)
@@ -353,7 +368,7 @@ func TestEndsOfConnectionsForCalls(t *testing.T) {
 	t.Run("by the client", func(t *testing.T) {
 		b := newBlock()
 		_, socket := serveStub(t, b.exec)
-		c := newTestCalls(t, dialSocket(t, socket), patientPings)
+		c := newTestConn(t, dialSocket(t, socket), patientPings)
 		go func() { <-b.began; _ = c.Close() }()
 		if _, err := NewAgentClient(c).ExecCommand(deadline(t), &ExecCommandRequest{}); status.Code(err) != codes.Unavailable {
 			t.Errorf("a call whose connection was closed: %v", err)
@@ -364,14 +379,14 @@ func TestEndsOfConnectionsForCalls(t *testing.T) {
 		mine, other := net.Pipe()
 		defer other.Close()
 		go func() { // It answers the first ping, and no more.
-			_, _ = io.ReadFull(other, make([]byte, len(CallPreface)))
+			_, _ = io.ReadFull(other, make([]byte, len(Preface)))
 			in := frameReader{from: other, most: 1000}
 			_, _ = in.next()
 			pong, _ := newFrame(frameResponse, 1, nil, nil)
 			_, _ = other.Write(pong)
 			_, _ = io.Copy(io.Discard, other)
 		}()
-		c := newTestCalls(t, mine, Pings{Every: time.Millisecond, Wait: 20 * time.Millisecond})
+		c := newTestConn(t, mine, Pings{Every: time.Millisecond, Wait: 20 * time.Millisecond})
 		if err := awaitErr(t, c); !strings.Contains(err.Error(), "said nothing for 20ms") {
 			t.Errorf("got %v", err)
 		}
@@ -381,7 +396,7 @@ func TestEndsOfConnectionsForCalls(t *testing.T) {
 		defer other.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
-		if _, err := NewCallConn(ctx, mine, patientPings); err == nil {
+		if _, err := NewConn(ctx, mine, patientPings); err == nil {
 			t.Error("a connection that nobody reads from was begun")
 		}
 	})
@@ -389,11 +404,11 @@ func TestEndsOfConnectionsForCalls(t *testing.T) {
 		mine, other := net.Pipe()
 		defer other.Close()
 		go func() {
-			_, _ = io.ReadFull(other, make([]byte, len(CallPreface)))
+			_, _ = io.ReadFull(other, make([]byte, len(Preface)))
 			_, _ = other.Write([]byte("HTTP/1.1 400 Bad Request\r\n"))
 			_, _ = io.Copy(io.Discard, other)
 		}()
-		if _, err := NewCallConn(deadline(t), mine, patientPings); err == nil || !strings.Contains(err.Error(), "reading") {
+		if _, err := NewConn(deadline(t), mine, patientPings); err == nil || !strings.Contains(err.Error(), "reading") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -418,7 +433,7 @@ func TestSlowIsNotDead(t *testing.T) {
 	_, socket := serveStub(t, func(_ context.Context, r *ExecCommandRequest) (*ToolResult, error) {
 		return &ToolResult{Output: r.GetJustification()}, nil
 	})
-	c := newTestCalls(t, slowConn{dialSocket(t, socket)}, Pings{Every: time.Millisecond, Wait: 2 * time.Second})
+	c := newTestConn(t, slowConn{dialSocket(t, socket)}, Pings{Every: time.Millisecond, Wait: 2 * time.Second})
 	text := strings.Repeat("x", 3<<20)
 	result, err := NewAgentClient(c).ExecCommand(deadline(t), &ExecCommandRequest{Justification: text})
 	if err != nil || result.GetOutput() != text {
@@ -434,7 +449,7 @@ func TestStopWaitsForCalls(t *testing.T) {
 		<-leave
 		return &ToolResult{Output: "whole"}, nil
 	})
-	calls := NewAgentClient(newTestCalls(t, dialSocket(t, socket), patientPings))
+	calls := NewAgentClient(newTestConn(t, dialSocket(t, socket), patientPings))
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -466,7 +481,7 @@ func TestStopEndsWhatIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	called := make(chan error, 1)
-	calls := NewAgentClient(newTestCalls(t, dialSocket(t, socket), patientPings))
+	calls := NewAgentClient(newTestConn(t, dialSocket(t, socket), patientPings))
 	go func() {
 		_, err := calls.ExecCommand(deadline(t), &ExecCommandRequest{})
 		called <- err

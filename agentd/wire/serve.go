@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"context"
+	"io"
 	"net"
 	"strings"
 	"sync"
@@ -26,10 +27,12 @@ const (
 	sendTime = 20 * time.Second
 )
 
-// callServer serves connections for calls with the methods that are registered.
-type callServer struct {
-	methods     map[string]method
-	interceptor grpc.UnaryServerInterceptor
+// frameServer serves connections with the methods and the streams that are registered.
+type frameServer struct {
+	methods           map[string]method
+	streams           map[string]stream
+	unary             grpc.UnaryServerInterceptor
+	streamInterceptor grpc.StreamServerInterceptor
 
 	mu     sync.Mutex
 	conns  map[*servedConn]struct{}
@@ -46,22 +49,34 @@ type method struct {
 	handler grpc.MethodHandler
 }
 
-func newCallServer(interceptor grpc.UnaryServerInterceptor) *callServer {
-	return &callServer{methods: map[string]method{}, interceptor: interceptor, conns: map[*servedConn]struct{}{}}
+type stream struct {
+	server any
+	desc   grpc.StreamDesc
 }
 
-// RegisterService implements grpc.ServiceRegistrar. Streams are left to gRPC.
-func (s *callServer) RegisterService(service *grpc.ServiceDesc, server any) {
+func newFrameServer(unary grpc.UnaryServerInterceptor, streams grpc.StreamServerInterceptor) *frameServer {
+	return &frameServer{
+		methods: map[string]method{}, streams: map[string]stream{}, unary: unary, streamInterceptor: streams,
+		conns: map[*servedConn]struct{}{},
+	}
+}
+
+// RegisterService implements grpc.ServiceRegistrar.
+func (s *frameServer) RegisterService(service *grpc.ServiceDesc, server any) {
 	for _, m := range service.Methods {
 		s.methods["/"+service.ServiceName+"/"+m.MethodName] = method{server: server, handler: m.Handler}
+	}
+	for _, desc := range service.Streams {
+		s.streams["/"+service.ServiceName+"/"+desc.StreamName] = stream{server: server, desc: desc}
 	}
 }
 
 // serve takes a connection whose preface was read.
-func (s *callServer) serve(conn net.Conn) {
+func (s *frameServer) serve(conn net.Conn) {
 	c := &servedConn{
 		server: s, conn: conn, in: frameReader{from: conn, most: headBytes + callBytes + maxMethod + maxRequestBytes},
 		lead: make(chan struct{}, maxWaiting), cancels: map[uint64]context.CancelFunc{},
+		streams: map[uint64]*servedStream{},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	s.mu.Lock()
@@ -76,7 +91,7 @@ func (s *callServer) serve(conn net.Conn) {
 }
 
 // stop waits until no call runs or it is too late, then ends the connections with what still runs.
-func (s *callServer) stop(late <-chan struct{}) {
+func (s *frameServer) stop(late <-chan struct{}) {
 	idle := make(chan struct{})
 	s.mu.Lock()
 	if s.idle = idle; s.running == 0 {
@@ -97,13 +112,13 @@ func (s *callServer) stop(late <-chan struct{}) {
 	s.goroutines.Wait()
 }
 
-func (s *callServer) begun() {
+func (s *frameServer) begun() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running++
 }
 
-func (s *callServer) ended() {
+func (s *frameServer) ended() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running--
@@ -115,7 +130,7 @@ func (s *callServer) ended() {
 
 // servedConn is one connection.
 type servedConn struct {
-	server *callServer
+	server *frameServer
 	conn   net.Conn
 	// ctx is that of every call; it ends with the connection.
 	ctx    context.Context //nolint:containedctx // no function spans a connection's life
@@ -131,14 +146,15 @@ type servedConn struct {
 
 	mu      sync.Mutex
 	cancels map[uint64]context.CancelFunc
+	streams map[uint64]*servedStream
 	// waiting counts goroutines that ended a call and wait to read.
 	waiting int
 }
 
 // end ends the connection and what it asked for.
 func (c *servedConn) end() {
-	c.cancel()
 	_ = c.conn.Close() // It may be closed already.
+	c.cancel()         // What runs has nobody to answer any more.
 }
 
 // serve reads, does the call that it reads while another goroutine reads on, and so forth: a call need not wait for a
@@ -199,6 +215,8 @@ type servedCall struct {
 	method  string
 	request []byte
 	ctx     context.Context //nolint:containedctx // it lives as long as the call
+	// stream is nil for a call of one request, which request then is.
+	stream *servedStream
 }
 
 // read takes frames until one begins a call; false when there will be none.
@@ -212,20 +230,41 @@ func (c *servedConn) read() (servedCall, bool) {
 		switch f.kind {
 		case frameCancel:
 			c.giveUp(f.call)
-		case frameCall:
+		case frameCall, frameStream:
 			left, method, request, err := parseCall(f.body)
 			if err != nil {
 				return servedCall{}, false
 			}
-			call := servedCall{id: f.call, method: method, request: bytes.Clone(request)}
-			if call.ctx, err = c.begin(f.call, left); err == nil {
+			call := servedCall{id: f.call, method: method}
+			if err = c.begin(&call, left, f.kind, request); err == nil {
 				return call, true
 			}
 			c.answer(f.call, nil, err)
 		default:
-			return servedCall{}, false // It does not keep to the protocol.
+			if !c.feed(f) {
+				return servedCall{}, false // It does not keep to the protocol.
+			}
 		}
 	}
+}
+
+// feed gives a frame to the stream that it is for, which may have ended. It is false for one that no client sends.
+func (c *servedConn) feed(f frame) bool {
+	c.mu.Lock()
+	s := c.streams[f.call]
+	c.mu.Unlock()
+	switch f.kind {
+	case frameInput:
+		return s == nil || s.in.put(f.body)
+	case frameInputEnd:
+		if s != nil {
+			s.in.finish(io.EOF)
+		}
+		return true
+	case frameRoom:
+		return s == nil || s.room.giveBack(f.body)
+	}
+	return false
 }
 
 func (c *servedConn) giveUp(id uint64) {
@@ -236,24 +275,31 @@ func (c *servedConn) giveUp(id uint64) {
 	}
 }
 
-// begin makes the context of a call.
-func (c *servedConn) begin(id uint64, left time.Duration) (context.Context, error) {
+// begin gives a call its context and its request.
+func (c *servedConn) begin(call *servedCall, left time.Duration, kind byte, request []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.cancels[id] != nil {
-		return nil, status.Errorf(codes.InvalidArgument, "call %d has no answer yet", id)
+	if c.cancels[call.id] != nil {
+		return status.Errorf(codes.InvalidArgument, "call %d has no answer yet", call.id)
 	}
 	if len(c.cancels) == maxCalls {
-		return nil, status.Errorf(codes.ResourceExhausted, "%d calls of this connection have no answer yet, and more are not taken", maxCalls)
+		return status.Errorf(codes.ResourceExhausted, "%d calls of this connection have no answer yet, and more are not taken", maxCalls)
 	}
 	ctx, cancel := context.WithCancel(c.ctx)
 	if left != 0 {
 		cancel()
 		ctx, cancel = context.WithTimeout(c.ctx, left)
 	}
-	c.cancels[id] = cancel
+	call.ctx, c.cancels[call.id] = ctx, cancel
+	if kind == frameStream {
+		call.stream = newServedStream(c, call.id, ctx)
+		call.stream.in.put(request) // It is the first.
+		c.streams[call.id] = call.stream
+	} else {
+		call.request = bytes.Clone(request)
+	}
 	c.server.begun()
-	return ctx, nil
+	return nil
 }
 
 // do runs a call and answers it.
@@ -263,6 +309,7 @@ func (c *servedConn) do(call servedCall) {
 	c.mu.Lock()
 	c.cancels[call.id]()
 	delete(c.cancels, call.id)
+	delete(c.streams, call.id)
 	c.mu.Unlock()
 	c.answer(call.id, response, err)
 }
@@ -271,9 +318,12 @@ func (c *servedConn) run(call servedCall) (proto.Message, error) {
 	if call.method == "" { // a ping
 		return nil, nil
 	}
+	if call.stream != nil {
+		return nil, c.runStream(call)
+	}
 	m, known := c.server.methods[call.method]
 	if !known {
-		return nil, status.Errorf(codes.Unimplemented, "method %q is not known, or is one of streams", call.method)
+		return nil, status.Errorf(codes.Unimplemented, "method %q is not known, or is a stream", call.method)
 	}
 	decode := func(into any) error {
 		if err := unmarshal(call.request, into.(proto.Message)); err != nil { //nolint:forcetypeassert // generated code asks, with a message
@@ -281,14 +331,24 @@ func (c *servedConn) run(call servedCall) (proto.Message, error) {
 		}
 		return nil
 	}
-	response, err := m.handler(m.server, call.ctx, decode, c.server.interceptor)
+	response, err := m.handler(m.server, call.ctx, decode, c.server.unary)
 	if err != nil {
 		return nil, err
 	}
 	return response.(proto.Message), nil //nolint:forcetypeassert // generated code answers, with a message
 }
 
-// answer sends an answer. A client that does not take it loses the connection.
+func (c *servedConn) runStream(call servedCall) error {
+	s, known := c.server.streams[call.method]
+	if !known {
+		return status.Errorf(codes.Unimplemented, "stream %q is not known", call.method)
+	}
+	return c.server.streamInterceptor(s.server, call.stream, &grpc.StreamServerInfo{
+		FullMethod: call.method, IsClientStream: s.desc.ClientStreams, IsServerStream: s.desc.ServerStreams,
+	}, s.desc.Handler)
+}
+
+// answer sends an answer.
 func (c *servedConn) answer(id uint64, response proto.Message, failed error) {
 	var encoded []byte
 	err := failed
@@ -298,14 +358,22 @@ func (c *servedConn) answer(id uint64, response proto.Message, failed error) {
 	if err != nil {
 		encoded, err = newFrame(frameFailure, id, nil, statusOf(err))
 	}
+	if err != nil {
+		c.end()
+		return
+	}
+	_ = c.write(encoded) // It fails only with the connection.
+}
+
+// write sends a frame. A client that does not take it loses the connection.
+func (c *servedConn) write(frame []byte) error {
 	c.sending.Lock()
 	defer c.sending.Unlock()
-	if err == nil {
-		_, err = writePieces(c.conn, encoded, func() error { return c.conn.SetWriteDeadline(time.Now().Add(sendTime)) })
-	}
+	_, err := writePieces(c.conn, frame, func() error { return c.conn.SetWriteDeadline(time.Now().Add(sendTime)) })
 	if err != nil {
 		c.end()
 	}
+	return err
 }
 
 // statusOf is what gRPC would send for an error.
