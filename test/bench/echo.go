@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/creack/pty"
@@ -18,7 +19,11 @@ import (
 // echoBar is in milliseconds.
 const echoBar = 0.25
 
-// measureEcho is one byte to a terminal and back, again and again, on terminals that stay open.
+// inRow is how many bytes a terminal gets in a row: the bar stands beside figures of a peer that were taken in rows.
+const inRow = 50
+
+// measureEcho is one byte to a terminal and back, again and again, on terminals that stay open. A client is timed from having
+// the byte to giving it out: what somebody does to get it there and to be told is not the client's.
 func (b *bench) measureEcho(ctx context.Context, engine *unifiedexec.Engine, bare, confined *agent) error {
 	for _, kind := range []struct{ title, script string }{
 		{"echoed by the terminal", "stty raw echo; printf r; exec cat >/dev/null"},
@@ -33,20 +38,32 @@ func (b *bench) measureEcho(ctx context.Context, engine *unifiedexec.Engine, bar
 			echoes.open("socket", func() (*terminal, error) { return j.openBy(ctx, bare.Client) }),
 			echoes.open("socket, "+sandboxed, func() (*terminal, error) { return j.openBy(ctx, confined.Client) }),
 		)
-		var taken []series
+		var rows, alone []row
 		if err == nil {
-			taken, err = interleave(ctx, 5*b.runs, echoes.variants...)
+			rows, err = echoes.measure(ctx, b.share(10, 2), inRow)
+		}
+		if err == nil {
+			alone, err = echoes.measure(ctx, 5*b.runs, 1)
 		}
 		if err := errors.Join(err, echoes.close()); err != nil {
 			return err
 		}
-		rows := rowsOf("ms", taken, 1)
 		for i := 3; i < len(rows); i++ {
 			rows[i] = rows[i].medianAtMost(echoBar)
 		}
 		b.section("engine", "a byte to a terminal and back, "+kind.title, rows...)
+		b.section("engine", "the same, on another terminal each time", alone...)
 	}
 	return nil
+}
+
+// measure takes rounds times so many bytes in a row from each terminal.
+func (e *echoes) measure(ctx context.Context, rounds, inRow int) ([]row, error) {
+	taken, err := interleaveRows(ctx, rounds, inRow, e.variants...)
+	if err != nil {
+		return nil, err
+	}
+	return rowsOf("ms", taken, 1), nil
 }
 
 // echoes are terminals that are open side by side.
@@ -70,19 +87,24 @@ func (e *echoes) open(name string, open func() (*terminal, error)) error {
 		return fmt.Errorf("the command of %q says %q, want that it is ready", name, one)
 	}
 	sent := byte('a')
-	e.variants = append(e.variants, timed(name, func(context.Context) error {
+	e.variants = append(e.variants, variant{name, func(context.Context) (float64, error) {
 		sent = 'a' + (sent-'a'+1)%26
+		began := time.Now()
 		if _, err := opened.write([]byte{sent}); err != nil {
-			return err
+			return 0, err
 		}
 		if _, err := io.ReadFull(opened, one[:]); err != nil {
-			return err
+			return 0, err
+		}
+		took := time.Since(began)
+		if opened.took != nil {
+			took = opened.took()
 		}
 		if one[0] != sent {
-			return fmt.Errorf("%q came back for %q", one, sent)
+			return 0, fmt.Errorf("%q came back for %q", one, sent)
 		}
-		return nil
-	}))
+		return milliseconds(took), nil
+	}})
 	return nil
 }
 
@@ -97,6 +119,8 @@ func (e *echoes) close() error {
 // terminal is the outer side of a command's terminal.
 type terminal struct {
 	read, write func([]byte) (int, error)
+	// took is the time of the last byte, for who knows it better than somebody who writes and reads; nil for others.
+	took func() time.Duration
 	// close also ends the command.
 	close func() error
 }
@@ -166,26 +190,61 @@ func (j job) openIn(ctx context.Context, e *unifiedexec.Engine) (*terminal, erro
 
 // openBy opens a terminal of an agent.
 func (j job) openBy(ctx context.Context, c *client.Client) (*terminal, error) {
-	input, typed := io.Pipe()
-	shown, output := io.Pipe()
+	keys, typed, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("making a pipe: %w", err)
+	}
+	seen, screen, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("making a pipe: %w", err), keys.Close(), typed.Close())
+	}
+	in, out := &clockedReader{from: keys}, &clockedWriter{to: screen}
 	ended := make(chan error, 1)
 	started := make(chan int32, 1)
 	go func() {
 		_, err := c.Run(ctx, j.wire(), client.Streams{
-			Stdin: input, Stdout: output, OnStart: func(p *wire.Process) { started <- p.GetId() },
+			Stdin: in, Stdout: out, OnStart: func(p *wire.Process) { started <- p.GetId() },
 		})
-		ended <- errors.Join(err, output.Close())
+		ended <- errors.Join(err, screen.Close())
 	}()
 	var id int32
 	select {
 	case id = <-started:
 	case err := <-ended:
-		return nil, errors.Join(err, typed.Close())
+		return nil, errors.Join(errors.New("the command did not start"), err, keys.Close(), typed.Close(), seen.Close())
 	}
-	return &terminal{read: shown.Read, write: typed.Write, close: func() error {
+	took := func() time.Duration { return out.last.Load().Sub(*in.last.Load()) }
+	return &terminal{read: seen.Read, write: typed.Write, took: took, close: func() error {
 		atOnce := time.Duration(0)
 		_, err := c.Stop(context.WithoutCancel(ctx), id, &atOnce)
 		// Its stream ends with its record.
-		return errors.Join(err, <-ended, typed.Close(), shown.Close())
+		return errors.Join(err, <-ended, typed.Close(), keys.Close(), seen.Close())
 	}}, nil
+}
+
+// clockedReader notes when it last gave something.
+type clockedReader struct {
+	from io.Reader
+	last atomic.Pointer[time.Time]
+}
+
+// Read implements io.Reader.
+func (c *clockedReader) Read(p []byte) (int, error) {
+	n, err := c.from.Read(p)
+	now := time.Now()
+	c.last.Store(&now)
+	return n, err
+}
+
+// clockedWriter notes when it last got something.
+type clockedWriter struct {
+	to   io.Writer
+	last atomic.Pointer[time.Time]
+}
+
+// Write implements io.Writer.
+func (c *clockedWriter) Write(p []byte) (int, error) {
+	now := time.Now()
+	c.last.Store(&now)
+	return c.to.Write(p)
 }

@@ -25,22 +25,29 @@ type series struct {
 // read programs from the disk and grow heaps, which no later one does.
 const warmUps = 3
 
-// interleave takes runs samples of each variant, one of each in turn. Every round draws an order of its own: in the wake of
-// a variant that shares code with it another one finds its caches warm, and so none may always follow the same. No sample
-// is left out.
+// interleave takes runs samples of each variant, one of each in turn.
 func interleave(ctx context.Context, runs int, variants ...variant) ([]series, error) {
+	return interleaveRows(ctx, runs, 1, variants...)
+}
+
+// interleaveRows takes rounds times so many samples of each variant, a row of each in turn. Every round draws an order of its own: in
+// the wake of a variant that shares code with it another one finds its caches warm, and so none may always follow the same. No
+// sample is left out.
+func interleaveRows(ctx context.Context, rounds, inRow int, variants ...variant) ([]series, error) {
 	taken := make([]series, len(variants))
 	for i, v := range variants {
 		taken[i].name = v.name
 	}
-	for round := -min(warmUps, runs); round < runs; round++ {
+	for round := -min(warmUps, rounds); round < rounds; round++ {
 		for _, at := range rand.Perm(len(variants)) { //nolint:gosec // an order is no secret
-			value, err := variants[at].once(ctx)
-			if err != nil {
-				return nil, fmt.Errorf("measuring %q: %w", variants[at].name, err)
-			}
-			if round >= 0 {
-				taken[at].values = append(taken[at].values, value)
+			for range inRow {
+				value, err := variants[at].once(ctx)
+				if err != nil {
+					return nil, fmt.Errorf("measuring %q: %w", variants[at].name, err)
+				}
+				if round >= 0 {
+					taken[at].values = append(taken[at].values, value)
+				}
 			}
 		}
 	}
