@@ -15,8 +15,11 @@ import (
 )
 
 const (
-	// maxOutputFrame lets a message go in one write, and come in one read of a client.
-	maxOutputFrame = 64_000
+	// firstOutput is the most that the first output of a stream has, and each later one may have twice as much as the one before, up
+	// to maxOutput, which goes in one write and comes in one read of a client. A connection that breaks soon has then carried
+	// something.
+	firstOutput = 16_000
+	maxOutput   = 64_000
 	// maxDelta is the most that an output has for who takes a limited number of them.
 	maxDelta = 8192
 )
@@ -94,7 +97,7 @@ func firstRequest(stream attachStream) (*wire.AttachRequest, error) {
 func (s *service) open(ctx context.Context, first *wire.AttachRequest) (*unifiedexec.Process, *unifiedexec.Reader, error) {
 	switch m := first.GetMessage().(type) {
 	case *wire.AttachRequest_Start:
-		options := unifiedexec.ReaderOptions{Lossless: true, MaxBytes: maxOutputFrame}
+		options := unifiedexec.ReaderOptions{Lossless: true, MaxBytes: firstOutput}
 		// The reader is there before the command writes: a client that starts a command misses nothing of it.
 		var process *unifiedexec.Process
 		var output *unifiedexec.Reader
@@ -128,7 +131,7 @@ func (s *service) open(ctx context.Context, first *wire.AttachRequest) (*unified
 }
 
 func readerOptions(open *wire.AttachOpen) (unifiedexec.ReaderOptions, error) {
-	options := unifiedexec.ReaderOptions{From: open.GetFromOffset(), Lossless: true, MaxBytes: maxOutputFrame, Text: open.GetText()}
+	options := unifiedexec.ReaderOptions{From: open.GetFromOffset(), Lossless: true, MaxBytes: firstOutput, Text: open.GetText()}
 	if open.GetMaxOutputs() > 0 {
 		options.MaxBytes = maxDelta
 	}
@@ -147,7 +150,7 @@ func readerOptions(open *wire.AttachOpen) (unifiedexec.ReaderOptions, error) {
 func sendOutput(ctx context.Context, to *answers, output *unifiedexec.Reader, most uint32) error {
 	var sent uint32
 	var rest unifiedexec.Chunk
-	for {
+	for limit := firstOutput; ; {
 		chunk, err := output.Next(ctx)
 		if errors.Is(err, io.EOF) && rest.GapTo != 0 {
 			return to.send(chunkTo(rest))
@@ -171,6 +174,10 @@ func sendOutput(ctx context.Context, to *answers, output *unifiedexec.Reader, mo
 		// Send marshals at once, so that the chunk's memory may be used again.
 		if err := to.send(chunkTo(chunk)); err != nil {
 			return err
+		}
+		if most == 0 && limit < maxOutput {
+			limit = min(2*limit, maxOutput)
+			output.Limit(limit)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 // contents reads what a log keeps, gaps included.
@@ -442,4 +443,18 @@ func FuzzOutputLog(f *testing.F) {
 			t.Fatalf("ended at %d of %d", at, len(all))
 		}
 	})
+}
+
+// A reader's chunks are bounded by what was said last.
+func TestReaderLimit(t *testing.T) {
+	l := newOutputLog(1<<20, 1)
+	r := l.newReader(ReaderOptions{MaxBytes: 10})
+	defer r.Close()
+	l.append(StreamStdout, make([]byte, 200))
+	for _, tc := range []struct{ limit, want int }{{10, 10}, {50, 50}, {1, utf8.UTFMax}, {0, 136}} {
+		r.Limit(tc.limit)
+		if chunk, err := r.Next(testContext(t)); err != nil || len(chunk.Data) != tc.want {
+			t.Errorf("limit %d: %d bytes, %v, want %d", tc.limit, len(chunk.Data), err, tc.want)
+		}
+	}
 }

@@ -74,16 +74,21 @@ func (l *outputLog) newWaitingReader(o ReaderOptions) *Reader {
 }
 
 func (l *outputLog) newReader(o ReaderOptions) *Reader {
-	if o.MaxBytes <= 0 {
-		o.MaxBytes = defaultChunk
-	}
-	o.MaxBytes = max(o.MaxBytes, utf8.UTFMax)
 	r := &Reader{log: l, opts: o, wake: make(chan struct{}, 1), cursor: o.From, lossless: o.Lossless}
+	r.Limit(o.MaxBytes)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.readers = append(l.readers, r)
 	l.spill.useLocked()
 	return r
+}
+
+// Limit bounds the chunks from now on, as ReaderOptions.MaxBytes does from the first.
+func (r *Reader) Limit(bytes int) {
+	if bytes <= 0 {
+		bytes = defaultChunk
+	}
+	r.opts.MaxBytes = max(bytes, utf8.UTFMax)
 }
 
 // Next waits for the next chunk. io.EOF is the end as ReaderOptions.Wait says.
