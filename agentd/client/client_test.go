@@ -446,10 +446,11 @@ func TestOwnStreamsBreak(t *testing.T) {
 	if _, err := c.Run(testContext(t), command, Streams{Stdout: brokenWriter{broken}}); !errors.As(err, &own) || !errors.Is(err, broken) {
 		t.Errorf("writing: got %v, want a *StreamError", err)
 	}
+	agent = newScriptedAgent(t)
 	agent.awaitInput = true
 	r, w := io.Pipe()
 	_ = w.CloseWithError(broken)
-	if _, err := c.Run(testContext(t), command, Streams{Stdin: r}); !errors.As(err, &own) || !errors.Is(err, broken) {
+	if _, err := newTestClient(t, agent).Run(testContext(t), command, Streams{Stdin: r}); !errors.As(err, &own) || !errors.Is(err, broken) {
 		t.Errorf("reading: got %v, want a *StreamError: an input that broke off is not one that ended", err)
 	}
 	if notes := agent.notes(); slices.Contains(notes, "eof") {

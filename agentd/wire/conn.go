@@ -341,12 +341,12 @@ func (c *Conn) dispatch(f frame) error {
 }
 
 // movingReader reads from a connection and notes that it is alive.
-type movingReader struct{ calls *Conn }
+type movingReader struct{ conn *Conn }
 
 func (r movingReader) Read(p []byte) (int, error) {
-	n, err := r.calls.conn.Read(p)
+	n, err := r.conn.conn.Read(p)
 	if n > 0 {
-		_ = r.calls.move() // It never fails.
+		_ = r.conn.move() // It never fails.
 	}
 	return n, err
 }
@@ -366,8 +366,8 @@ func until(ctx context.Context, setDeadline func(time.Time) error) (release func
 	}
 }
 
-// watch reads while nobody calls, so that the end of the connection is known before the next call. After an answer, which
-// only a caller that came meanwhile can get, it leaves the reading to callers.
+// watch reads while nobody waits, so that the end of the connection is known before the next call. After a frame it
+// leaves the reading to who waits by then.
 func (c *Conn) watch() {
 	c.mu.Lock()
 	c.watched = false
@@ -382,7 +382,7 @@ func (c *Conn) watch() {
 	select {
 	case c.reading <- struct{}{}:
 	default:
-		return // A caller reads.
+		return // Somebody else reads.
 	}
 	answered := false
 	c.read(context.Background(), func() (enough bool) {
@@ -395,7 +395,7 @@ func (c *Conn) watch() {
 	c.watchLaterLocked(idleTime)
 }
 
-// watchLaterLocked is for when nobody waits for an answer, and so nobody may be reading. One timer is for many calls.
+// watchLaterLocked is for when no call waits for an answer, and so nobody may be reading. One timer is for many calls.
 func (c *Conn) watchLaterLocked(after time.Duration) {
 	if len(c.waiting) == 0 && c.err == nil && !c.watched {
 		c.watched = true

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// maxCalls bounds the calls that run for one connection.
+	// maxCalls bounds the calls that run for one connection, streams among them.
 	maxCalls = 256
 	// silence is after what time without a word the client of a connection is taken for gone: it pings more often.
 	silence = 150 * time.Second
@@ -292,7 +292,7 @@ func (c *servedConn) begin(call *servedCall, left time.Duration, kind byte, requ
 	}
 	call.ctx, c.cancels[call.id] = ctx, cancel
 	if kind == frameStream {
-		call.stream = newServedStream(c, call.id, ctx)
+		call.stream = newServedStream(ctx, c, call.id)
 		call.stream.in.put(request) // It is the first.
 		c.streams[call.id] = call.stream
 	} else {

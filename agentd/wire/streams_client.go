@@ -83,7 +83,7 @@ func (s *clientStream) Context() context.Context { return s.ctx }
 // CloseSend implements grpc.ClientStream.
 func (s *clientStream) CloseSend() error {
 	if s.head != nil {
-		return status.Error(codes.Internal, "a stream that is closed has to have a message")
+		return status.Error(codes.Internal, "a stream begins with its first message, and this one has none")
 	}
 	frame, err := newFrame(frameInputEnd, s.id, nil, nil)
 	if err == nil {

@@ -21,7 +21,7 @@ type servedStream struct {
 	frame []byte
 }
 
-func newServedStream(c *servedConn, id uint64, ctx context.Context) *servedStream { //nolint:revive // the connection is what it belongs to
+func newServedStream(ctx context.Context, c *servedConn, id uint64) *servedStream {
 	return &servedStream{conn: c, id: id, ctx: ctx, room: newAllowance(), in: newInbox()}
 }
 
