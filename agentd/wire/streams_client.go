@@ -36,11 +36,11 @@ func (c *Conn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string,
 	}
 	s := &clientStream{conn: c, ctx: ctx, head: head, room: newAllowance(), in: newInbox(), over: make(chan struct{})}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.lastID++
 	s.id = c.lastID
 	c.streams[s.id] = s
-	c.mu.Unlock()
-	s.release = context.AfterFunc(ctx, s.abandon)
+	s.release = context.AfterFunc(ctx, s.abandon) // It waits for the lock.
 	return s, nil
 }
 

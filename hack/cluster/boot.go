@@ -164,6 +164,16 @@ func (b *boot) startNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// The firewall writes back the whole table that it read, and what kube-proxy wrote meanwhile is gone: of its first rules
+	// for good.
+	err = b.await(ctx, "services to be reachable", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+		defer cancel()
+		return checkDNS(ctx, l)
+	})
+	if err != nil {
+		return err
+	}
 	return b.start("kube-router")
 }
 
