@@ -323,8 +323,8 @@ func (a *Agent) endLedger(done <-chan struct{}) {
 	}
 }
 
-// newServer has static windows: growing ones fill every pipe on the way with bulk data,
-// which then stands before a keystroke.
+// newServer has static windows for who comes by gRPC, as those of frames are: growing ones fill every pipe on the way with
+// bulk data, which then stands before a keystroke.
 func newServer(service *service, log *slog.Logger) *wire.Server {
 	const (
 		streamWindow = 128 << 10

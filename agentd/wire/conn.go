@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -144,14 +143,9 @@ func (c *Conn) Invoke(ctx context.Context, method string, request, response any,
 		return err
 	}
 	if answer.kind == frameFailure {
-		var failure spb.Status
-		if err = proto.Unmarshal(answer.body, &failure); err == nil {
-			return status.ErrorProto(&failure)
-		}
-	} else {
-		err = unmarshal(answer.body, response.(proto.Message)) //nolint:forcetypeassert // generated code calls, with messages
+		return failureOf(answer.body)
 	}
-	if err != nil {
+	if err := unmarshal(answer.body, response.(proto.Message)); err != nil { //nolint:forcetypeassert // generated code calls, with messages
 		return status.Errorf(codes.Internal, "reading the answer to %s: %v", method, err)
 	}
 	return nil
@@ -230,14 +224,10 @@ func (c *Conn) broken() error {
 
 // giveUp tells the agent that nobody waits for an answer any more.
 func (c *Conn) giveUp(id uint64) {
-	encoded, err := newFrame(frameCancel, id, nil, nil)
-	if err != nil {
-		return // A number can always be encoded.
-	}
 	c.spawn(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), c.pings.Wait)
 		defer cancel()
-		_ = c.send(ctx, encoded) // The connection is gone, and with it the call.
+		_ = c.send(ctx, bareFrame(frameCancel, id, nil)) // It fails with the connection, and so with the call.
 	})
 }
 

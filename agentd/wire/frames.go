@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -99,6 +100,21 @@ func appendFrame(encoded []byte, kind byte, call uint64, head []byte, message pr
 	}
 	binary.BigEndian.PutUint32(encoded, uint32(len(encoded)-sizeBytes))
 	return encoded, nil
+}
+
+// bareFrame makes a frame that has no message.
+func bareFrame(kind byte, call uint64, body []byte) []byte {
+	encoded := binary.BigEndian.AppendUint32(nil, uint32(headBytes+len(body)))
+	return append(append(binary.BigEndian.AppendUint64(encoded, call), kind), body...)
+}
+
+// failureOf is the error in a frame of that kind.
+func failureOf(body []byte) error {
+	var failure spb.Status
+	if err := proto.Unmarshal(body, &failure); err != nil {
+		return status.Errorf(codes.Internal, "reading a failure: %v", err)
+	}
+	return status.ErrorProto(&failure)
 }
 
 // bodyOf is how large the message in a frame may be.

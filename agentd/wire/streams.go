@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 const (
@@ -76,7 +77,7 @@ type inbox struct {
 
 	mu       sync.Mutex
 	messages [][]byte
-	// last is the message that was given out, whose memory the next one takes.
+	// last is the message that was given out, spare the memory of the one before it, which the next one to arrive takes.
 	last, spare []byte
 	// used is how much of the window is not given back, and done how much of that nobody needs any more.
 	used, done int
@@ -164,11 +165,14 @@ func wake(waiter chan struct{}) {
 
 // roomFrame gives room back.
 func roomFrame(call uint64, room int) []byte {
-	frame, err := newFrame(frameRoom, call, binary.BigEndian.AppendUint32(nil, uint32(room)), nil)
-	if err != nil {
-		panic(err) // It has no message.
+	return bareFrame(frameRoom, call, binary.BigEndian.AppendUint32(nil, uint32(room)))
+}
+
+func readMessage(message []byte, into any) error {
+	if err := unmarshal(message, into.(proto.Message)); err != nil { //nolint:forcetypeassert // generated code calls, with messages
+		return status.Errorf(codes.Internal, "reading a message of a stream: %v", err)
 	}
-	return frame
+	return nil
 }
 
 // noHeaders is what a stream here has none of.

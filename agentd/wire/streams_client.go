@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 
-	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -59,12 +58,7 @@ func (s *clientStream) abandon() {
 func (s *clientStream) finish(f frame) {
 	end := io.EOF
 	if f.kind == frameFailure {
-		var failure spb.Status
-		if err := proto.Unmarshal(f.body, &failure); err != nil {
-			end = status.Errorf(codes.Internal, "reading the end of a stream: %v", err)
-		} else {
-			end = status.ErrorProto(&failure)
-		}
+		end = failureOf(f.body)
 	}
 	s.in.finish(end)
 	close(s.over)
@@ -85,11 +79,7 @@ func (s *clientStream) CloseSend() error {
 	if s.head != nil {
 		return status.Error(codes.Internal, "a stream begins with its first message, and this one has none")
 	}
-	frame, err := newFrame(frameInputEnd, s.id, nil, nil)
-	if err == nil {
-		err = s.conn.send(s.ctx, frame)
-	}
-	return err
+	return s.conn.send(s.ctx, bareFrame(frameInputEnd, s.id, nil))
 }
 
 // SendMsg implements grpc.ClientStream. io.EOF says that the stream is over; RecvMsg says why.
@@ -120,7 +110,10 @@ func (s *clientStream) RecvMsg(into any) error {
 		message, room, ok, end := s.in.next()
 		switch {
 		case ok:
-			return s.take(message, room, into.(proto.Message)) //nolint:forcetypeassert // generated code calls, with messages
+			if room > 0 {
+				_ = s.conn.send(s.ctx, roomFrame(s.id, room)) // Whoever receives next learns why it failed.
+			}
+			return readMessage(message, into)
 		case end != nil:
 			return end
 		case ended:
@@ -136,15 +129,4 @@ func (s *clientStream) RecvMsg(into any) error {
 			<-s.conn.reading
 		}
 	}
-}
-
-// take reads a message, and gives room for others.
-func (s *clientStream) take(message []byte, room int, into proto.Message) error {
-	if room > 0 {
-		_ = s.conn.send(s.ctx, roomFrame(s.id, room)) // Whoever receives next learns why it failed.
-	}
-	if err := unmarshal(message, into); err != nil {
-		return status.Errorf(codes.Internal, "reading a message of a stream: %v", err)
-	}
-	return nil
 }

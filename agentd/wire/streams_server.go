@@ -62,10 +62,7 @@ func (s *servedStream) RecvMsg(into any) error {
 		}
 		switch {
 		case ok:
-			if err := unmarshal(message, into.(proto.Message)); err != nil { //nolint:forcetypeassert // generated code calls, with messages
-				return status.Errorf(codes.Internal, "reading a message of a stream: %v", err)
-			}
-			return nil
+			return readMessage(message, into)
 		case end != nil:
 			return end
 		}

@@ -244,8 +244,15 @@ func TestGivingUpAStream(t *testing.T) {
 		t.Errorf("too late: %v", err)
 	}
 	<-ended
-	if len(conn.streams) != 0 {
-		t.Errorf("%d streams are left", len(conn.streams))
+	left := func() int {
+		conn.mu.Lock()
+		defer conn.mu.Unlock()
+		return len(conn.streams)
+	}
+	for patience := deadline(t); left() != 0; time.Sleep(time.Millisecond) {
+		if patience.Err() != nil {
+			t.Fatalf("%d streams are left", left())
+		}
 	}
 }
 
@@ -360,25 +367,36 @@ func TestTakingAtOnce(t *testing.T) {
 	}
 }
 
-// The end of the agent, of a connection and of a client is the end of streams, and nobody waits for ever.
+// The end of the agent and that of a client is the end of streams, and nobody waits for ever.
 func TestEndsOfStreams(t *testing.T) {
-	server, socket := serveStub(t, newBlock().exec)
-	conn := newTestConn(t, dialSocket(t, socket), patientPings)
-	waiting := attachTo(t, conn)
-	if err := waiting.Send(&AttachRequest{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := waiting.Recv(); err != nil {
-		t.Fatal(err)
-	}
-	server.Stop(0)
-	if _, err := waiting.Recv(); err == nil || errors.Is(err, io.EOF) {
-		t.Errorf("after the agent's end: %v", err)
-	}
-	if err := waiting.Send(&AttachRequest{}); err == nil {
-		t.Error("a message was sent to nobody")
-	}
-	if _, err := NewAgentClient(conn).Attach(deadline(t)); err != nil {
-		t.Fatal(err) // It begins with its first message.
+	for name, end := range map[string]func(*Server, *Conn){
+		"the agent's":      func(s *Server, _ *Conn) { s.Stop(0) },
+		"the client's":     func(_ *Server, c *Conn) { _ = c.Close() },
+		"the connection's": func(_ *Server, c *Conn) { _ = c.conn.Close() },
+	} {
+		server, socket := serveStub(t, newBlock().exec)
+		conn := newTestConn(t, dialSocket(t, socket), patientPings)
+		waiting := attachTo(t, conn)
+		if err := waiting.Send(&AttachRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := waiting.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		go end(server, conn)
+		if _, err := waiting.Recv(); status.Code(err) != codes.Unavailable && status.Code(err) != codes.Canceled {
+			t.Errorf("%s end: receiving: %v", name, err)
+		}
+		<-conn.ended
+		if err := waiting.Send(&AttachRequest{}); err == nil {
+			t.Errorf("%s end: a message was sent to nobody", name)
+		}
+		late := attachTo(t, conn)
+		if err := late.Send(&AttachRequest{}); status.Code(err) != codes.Unavailable && !errors.Is(err, io.EOF) {
+			t.Errorf("%s end: beginning a stream: %v", name, err)
+		}
+		if _, err := late.Recv(); status.Code(err) != codes.Unavailable {
+			t.Errorf("%s end: receiving on it: %v", name, err)
+		}
 	}
 }
