@@ -164,8 +164,8 @@ func (b *boot) startNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The firewall writes back the whole table that it read, and what kube-proxy wrote meanwhile is gone: of its first rules
-	// for good.
+	// The firewall saves the filter table and later restores it as a whole, without what kube-proxy wrote meanwhile. When that
+	// was kube-proxy's first rules, services could not be reached for as long as a boot waits.
 	err = b.await(ctx, "services to be reachable", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 		defer cancel()
