@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -251,16 +252,18 @@ func TestInteractionLock(t *testing.T) {
 	e := newEngine(t, Config{})
 	a := exec(t, e, Command{Script: "cat", TTY: true}, 250)
 	b := exec(t, e, Command{Script: "cat", TTY: true}, 250)
+	p, err := e.Process(b.ProcessID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var poll, wg sync.WaitGroup
+	var polled atomic.Bool
+	poll.Go(func() {
+		writeStdin(t, e, b.ProcessID, "", 300_000)
+		polled.Store(true)
+	})
+	eventually(t, "one process is waited for", func() bool { return len(p.turn) == 1 })
 	began := time.Now()
-	var wg sync.WaitGroup
-	for _, id := range []int32{a.ProcessID, b.ProcessID} {
-		wg.Go(func() { writeStdin(t, e, id, "x\n", 2000) })
-	}
-	wg.Wait()
-	if took := time.Since(began); took >= 4*time.Second {
-		t.Errorf("two processes took %s, which is one after the other", took)
-	}
-	began = time.Now()
 	for range 2 {
 		wg.Go(func() { writeStdin(t, e, a.ProcessID, "x\n", 500) })
 	}
@@ -268,6 +271,13 @@ func TestInteractionLock(t *testing.T) {
 	if took := time.Since(began); took < 900*time.Millisecond {
 		t.Errorf("one process took %s, which is at the same time", took)
 	}
+	if polled.Load() {
+		t.Error("the calls on one process came after that on the other")
+	}
+	if _, _, err := p.Stop(testContext(t), -1); err != nil {
+		t.Error(err)
+	}
+	poll.Wait()
 }
 
 // Many bursts in a short time: a later poll still shows what was printed afterwards.
