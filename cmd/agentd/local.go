@@ -29,7 +29,7 @@ func serveLocal(ctx context.Context, cfg serveConfig, log *slog.Logger) (err err
 	if err != nil {
 		return err
 	}
-	listener, hidden, err := localListener(ctx, cfg, log)
+	listener, hidden, err := localListener(ctx, cfg, workspace, log)
 	if err != nil {
 		return err
 	}
@@ -90,8 +90,13 @@ func realPath(flag, path string) (string, error) {
 	return resolved, nil
 }
 
+// contains is whether a folder is another one or holds it; neither path has symbolic links.
+func contains(folder, path string) bool {
+	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/")
+}
+
 // localListener also returns the folders that no command may reach because of it.
-func localListener(ctx context.Context, cfg serveConfig, log *slog.Logger) (net.Listener, []string, error) {
+func localListener(ctx context.Context, cfg serveConfig, workspace string, log *slog.Logger) (net.Listener, []string, error) {
 	if cfg.Stdio {
 		pair, err := agentd.InheritedPair()
 		if err != nil {
@@ -115,6 +120,10 @@ func localListener(ctx context.Context, cfg serveConfig, log *slog.Logger) (net.
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("--socket: %w", err), listener.Close())
 	}
+	if contains(dir, workspace) {
+		why := fmt.Errorf("--socket %q: its folder, which no command reaches, holds the --workspace %q; put one of them elsewhere", cfg.Socket, cfg.Workspace)
+		return nil, nil, errors.Join(why, listener.Close())
+	}
 	return listener, []string{dir}, nil
 }
 
@@ -135,7 +144,7 @@ func tempFor(kept []string) (dir string, remove func() error, err error) {
 		return "", nil, fmt.Errorf("looking at the temporary folder: %w", err)
 	}
 	for _, h := range kept {
-		if h != dir && !strings.HasPrefix(h, strings.TrimSuffix(dir, "/")+"/") {
+		if !contains(dir, h) {
 			continue
 		}
 		own, err := os.MkdirTemp(dir, "execsession-")

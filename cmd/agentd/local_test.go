@@ -512,6 +512,10 @@ func TestServeRefusesToStart(t *testing.T) {
 	if err := os.Chmod(open, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	beside := filepath.Join(t.TempDir(), "private", "workspace")
+	if err := os.MkdirAll(beside, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	file := writeJSON(t, map[string]int{"sandbox": 1})
 	notEnforceable := config.DefaultPolicy()
 	notEnforceable.Sandbox.MinLandlockABI = 11
@@ -536,6 +540,8 @@ func TestServeRefusesToStart(t *testing.T) {
 		"NoPolicy":       {[]string{"--local", "--workspace", workspace, "--stdio", "--policy", "/no/such"}, exitFailed, "/no/such"},
 		"NotEnforceable": {[]string{"--local", "--workspace", workspace, "--stdio", "--policy", writeJSON(t, notEnforceable)}, exitFailed, "minLandlockABI"},
 		"OpenFolder":     {[]string{"--local", "--workspace", workspace, "--socket", open + "/s"}, exitFailed, "0755"},
+		"SocketBeside":   {[]string{"--local", "--workspace", beside, "--socket", filepath.Dir(beside) + "/s"}, exitFailed, "--socket \"" + filepath.Dir(beside) + "/s\": its folder"},
+		"SocketInside":   {[]string{"--local", "--workspace", filepath.Dir(beside), "--socket", filepath.Dir(beside) + "/s"}, exitFailed, "holds the --workspace"},
 		"NotFirst": {[]string{
 			"--workspace", workspace, "--namespace", "n", "--session", "s", "--session-uid", "u",
 			"--verify-key", "A6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg=",

@@ -79,7 +79,7 @@ func sandboxExec(ctx context.Context, cfg sandboxExecConfig, argv []string, stde
 	if err != nil {
 		return exitSandbox, err
 	}
-	hidden, err := hiddenFolders(cfg.hidden)
+	hidden, err := hiddenFolders(cfg.hidden, workspace)
 	if err != nil {
 		return exitSandbox, err
 	}
@@ -201,12 +201,15 @@ func tellDenials(to io.Writer) (watch sandbox.Watch, told func()) {
 }
 
 // hiddenFolders are those of the flag and, where this is a pod, those that serve hides.
-func hiddenFolders(given []string) ([]string, error) {
+func hiddenFolders(given []string, workspace string) ([]string, error) {
 	var hidden []string
 	for _, path := range given {
 		resolved, err := realPath("hidden", path)
 		if err != nil {
 			return nil, err
+		}
+		if contains(resolved, workspace) {
+			return nil, fmt.Errorf("--hidden %q: holds the workspace %q, which the program would not reach", path, workspace)
 		}
 		hidden = append(hidden, resolved)
 	}

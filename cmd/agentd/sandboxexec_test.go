@@ -80,6 +80,15 @@ func TestSandboxExec(t *testing.T) {
 	}
 }
 
+// What no program can work in is said with the flag's name.
+func TestSandboxExecHiddenWorkspace(t *testing.T) {
+	workspace := t.TempDir()
+	code, _, stderr := runSelf(t, "sandbox-exec", "--policy", writeJSON(t, config.DefaultPolicy()), "--workspace", workspace, "--hidden", filepath.Dir(workspace), "--", "true")
+	if want := "--hidden \"" + filepath.Dir(workspace) + "\": holds the workspace"; code != exitSandbox || !strings.Contains(stderr, want) {
+		t.Errorf("code %d, stderr %q, want %d and %q", code, stderr, exitSandbox, want)
+	}
+}
+
 // Standard input and output are the program's.
 func TestSandboxExecStreams(t *testing.T) {
 	cmd := self(t.Context(), "sandbox-exec", "--policy", writeJSON(t, config.DefaultPolicy()), "--workspace", t.TempDir(), "--", "sh", "-c", "tr a-z A-Z; echo err >&2")
