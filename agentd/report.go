@@ -184,6 +184,7 @@ const calmAfter = 20 * time.Second
 // cadence allows, the last change never lost; and as a heartbeat.
 func (r *reporter) run(ctx context.Context) {
 	changed := true
+	memory := giver{kept: heapHeld()}
 	for {
 		// What changed until now is in the record that is written now.
 		select {
@@ -199,7 +200,7 @@ func (r *reporter) run(ctx context.Context) {
 		end := wait(ctx, calm, r.dirty)
 		if end == waitOver {
 			if changed {
-				giveBack()
+				memory.giveBack()
 			}
 			changed = false
 			end = wait(ctx, period-calm, r.dirty)

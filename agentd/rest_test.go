@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -42,8 +44,39 @@ func TestGiveBackUnmapsCode(t *testing.T) {
 	if before := resident(t, text.start); before < whole {
 		t.Fatalf("%d KiB of %d are resident", before, whole)
 	}
-	giveBack()
+	(&giver{kept: heapHeld()}).giveBack()
 	if after := resident(t, text.start); after > whole/2 {
 		t.Errorf("%d KiB of %d are still resident", after, whole)
+	}
+}
+
+func TestGiveBackReturnsTheHeap(t *testing.T) {
+	debug.FreeOSMemory()
+	g := giver{kept: heapHeld()}
+	before := g.kept
+	busy := make([]byte, 64<<20)
+	for i := range busy {
+		busy[i] = 1
+	}
+	runtime.KeepAlive(busy)
+	if held := heapHeld(); held < before+64<<20 {
+		t.Fatalf("the heap holds %d bytes, and %d before 64 MiB more", held, before)
+	}
+	busy = nil
+	g.giveBack()
+	if held := heapHeld(); held >= before+32<<20 {
+		t.Errorf("the heap holds %d bytes, and %d before", held, before)
+	}
+}
+
+func TestGiveBackCollectsOnlyWhatIsWorthIt(t *testing.T) {
+	debug.FreeOSMemory()
+	g := giver{kept: heapHeld()}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	g.giveBack()
+	runtime.ReadMemStats(&after)
+	if after.NumForcedGC != before.NumForcedGC {
+		t.Errorf("%d collections for a heap that holds what it held", after.NumForcedGC-before.NumForcedGC)
 	}
 }
