@@ -184,7 +184,8 @@ const calmAfter = 20 * time.Second
 // cadence allows, the last change never lost; and as a heartbeat.
 func (r *reporter) run(ctx context.Context) {
 	changed := true
-	memory := giver{kept: heapHeld()}
+	var memory giver
+	memory.kept, _ = heap()
 	for {
 		// What changed until now is in the record that is written now.
 		select {

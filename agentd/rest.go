@@ -12,22 +12,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// worthACollection is how much more than last time the heap has to hold: a collection takes 8 to 11 ms of a processor, most
-// of what an agent without work takes in a minute.
+// worthACollection is how much a collection has to give back, in bytes: it takes 8 to 11 ms of a processor, most of what an
+// agent without work takes in a minute.
 const worthACollection = 3 << 20
 
 // giver gives the memory of busy times back to the node.
 type giver struct {
-	// kept is what the heap held when it was last looked at, in bytes.
+	// kept is what the heap held after the last collection, in bytes.
 	kept uint64
 }
 
 // giveBack gives back the heap that is free, which nothing else returns before long, and the mapped pages of the program's
 // code, half of what an agent at rest would hold. The kernel has those at hand, and maps anew what is called again.
 func (g *giver) giveBack() {
-	if heapHeld() >= g.kept+worthACollection {
+	// What was kept may have been forgotten meanwhile, and what lived at Go's own last collection as well: the less counts.
+	if held, live := heap(); held >= min(g.kept, live)+worthACollection {
 		debug.FreeOSMemory()
-		g.kept = heapHeld()
+		g.kept, _ = heap()
 	}
 	text, err := programText()
 	if err != nil {
@@ -38,16 +39,13 @@ func (g *giver) giveBack() {
 	_ = errno // As above, the pages stay.
 }
 
-// heapHeld is how much memory the heap has, in use or not, in bytes.
-func heapHeld() (bytes uint64) {
+// heap is how many bytes the heap holds in objects and free memory, and how many lived at its last collection.
+func heap() (held, live uint64) {
 	samples := []metrics.Sample{
-		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/free:bytes"}, {Name: "/gc/heap/live:bytes"},
 	}
 	metrics.Read(samples)
-	for _, s := range samples {
-		bytes += s.Value.Uint64()
-	}
-	return bytes
+	return samples[0].Value.Uint64() + samples[1].Value.Uint64(), samples[2].Value.Uint64()
 }
 
 // mapping is a range of addresses.
