@@ -367,7 +367,7 @@ func TestTakingAtOnce(t *testing.T) {
 	}
 }
 
-// The end of the agent and that of a client is the end of streams, and nobody waits for ever.
+// The end of the agent, of a client and of their connection is the end of streams, and nobody waits for ever.
 func TestEndsOfStreams(t *testing.T) {
 	for name, end := range map[string]func(*Server, *Conn){
 		"the agent's":      func(s *Server, _ *Conn) { s.Stop(0) },
